@@ -12,13 +12,14 @@ from tarkit.names.url import display_name, local_path
 from tarkit.store.entries import Identity
 from tarkit.store.packedfile import PackedFile
 from tarkit.store.rangedfile import RangedFile
+from tarkit.store.seekablefile import SeekableFile
 
 _LOCAL, _REMOTE = 16 << 10, 64 << 10
 """Smallest size of one read in bytes: of a local file, and of one request."""
 _BUFFER = 8 << 10
 
 
-class _FilePart(io.RawIOBase):
+class _FilePart(SeekableFile):
     """The bytes of a file between two offsets, as a file.
 
     Two blocks are kept: the one at the beginning, which has the header, and the last one.
@@ -32,48 +33,27 @@ class _FilePart(io.RawIOBase):
     """
 
     def __init__(self, file: RangedFile | PackedFile, start: int, size: int, least: int, name: str) -> None:
-        self._file, self._start, self._size, self._least, self.name = file, start, size, least, name
-        self._at = 0
+        super().__init__(size)
+        self._file, self._start, self._least, self.name = file, start, least, name
         self._first = b""
         self._block, self._block_at = b"", 0
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        at = offset + (0, self._at, self._size)[whence]
-        if at < 0:
+        if (at := offset + (0, self._at, self._stop)[whence]) < 0:
             raise ValueError(f"{at} is before the beginning")
-        self._at = at
-        return at
+        return super().seek(offset, whence)
 
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        wanted = min(len(buffer), self._size - self._at)
-        if wanted <= 0:
-            return 0
-        data = self._first[self._at : self._at + wanted]
-        if not data:
-            begin = self._at - self._block_at
-            if not 0 <= begin < len(self._block):
-                self._request(wanted)
-                begin = 0
-            data = self._block[begin : begin + wanted]
-        buffer[: len(data)] = data
-        self._at += len(data)
-        return len(data)
-
-    def _request(self, wanted: int) -> None:
-        end = min(self._size, self._at + max(wanted, self._least))
-        self._file.seek(self._start + self._at)
-        self._block, self._block_at = self._file.read(end - self._at), self._at
-        if not self._at:
-            self._first = self._block
+    def bytes_between(self, begin: int, end: int) -> bytes:
+        if data := self._first[begin:end]:
+            return data
+        at = begin - self._block_at
+        if not 0 <= at < len(self._block):
+            last = min(self._stop, max(end, begin + self._least))
+            self._block = self._file.bytes_between(self._start + begin, self._start + last)
+            self._block_at, at = begin, 0
+            if not begin:
+                self._first = self._block
+        return self._block[at : at + end - begin]
 
 
 def open_part(url: str, start: int, size: int, *, known: Identity, member: str = "") -> io.BufferedReader:

@@ -6,7 +6,6 @@ it; of gzip always in the latter. Each frame is decoded whole, so that its check
 
 from __future__ import annotations
 
-import io
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
@@ -33,6 +32,7 @@ from tarkit.store.frametable import FrameTable, decode_table, size_of_table
 from tarkit.store.gzippoints import decode_points
 from tarkit.store.rangedfile import RangedFile
 from tarkit.store.read import read_range
+from tarkit.store.seekablefile import SeekableFile
 
 _END = 1 << 16
 """Size in bytes of the first read of the end of a file, which has the table of 8,000 frames."""
@@ -42,7 +42,7 @@ _AT_ONCE = 16 << 20
 _PART = 1 << 20
 
 
-class PackedFile(io.RawIOBase):
+class PackedFile(SeekableFile):
     """The content of a compressed file, which can seek.
 
     Args:
@@ -66,6 +66,7 @@ class PackedFile(io.RawIOBase):
     ) -> None:
         self.url, self.identity, self.frames = url, identity, frames
         self.size = frames.table.unpacked[-1]
+        super().__init__(self.size)
         self._decoded = DecodedFrames(0) if decoded is None else decoded
         # A replaced file without a version or time could not be detected.
         self._cache = None if None in identity else cache
@@ -76,32 +77,9 @@ class PackedFile(io.RawIOBase):
                 if offset >= self._bounds[-1] + _PART:
                     self._bounds.append(offset)
         self._fetched: set[Part] = set()
-        self._at = 0
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = max(0, offset + (0, self._at, self.size)[whence])
-        return self._at
-
-    def read(self, size: int = -1) -> bytes:
-        """Read at most ``size`` bytes of content; b"" at the end."""
-        end = self.size if size is None or size < 0 else min(self.size, self._at + size)
-        data = b"".join(self.pieces(self._at, end))
-        self._at += len(data)
-        return data
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
+    def bytes_between(self, begin: int, end: int) -> bytes:
+        return b"".join(self.pieces(begin, end))
 
     def pieces(self, begin: int, end: int) -> Iterator[bytes]:
         """Yield the content from ``begin`` up to ``end``.

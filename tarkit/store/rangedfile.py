@@ -13,6 +13,7 @@ from tarkit.store.local import open_path
 from tarkit.store.ranges import Ranges
 from tarkit.store.read import reading
 from tarkit.store.registry import offered
+from tarkit.store.seekablefile import SeekableFile
 
 Read = Callable[[int], bytes]
 BLOCK = 4 << 20
@@ -97,7 +98,7 @@ def open_range(url: str, start: int, stop: int | None = None, *, known: Identity
         reader.close()
 
 
-class RangedFile(io.RawIOBase):
+class RangedFile(SeekableFile):
     """A seekable file over range requests.
 
     Args:
@@ -128,41 +129,18 @@ class RangedFile(io.RawIOBase):
         if self.identity.size is None:
             raise StreamError("its length is not known, so it cannot be read in parts", url=display_name(url))
         self.size = self.identity.size
-        self._stop = self.size if stop is None else min(stop, self.size)
-        self._at = 0
+        super().__init__(self.size if stop is None else min(stop, self.size))
         self._least = BLOCK if least is None else least
         self._block, self._block_at = b"", 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
 
     @property
     def left(self) -> int:
         """Number of bytes up to ``stop``."""
         return max(0, self._stop - self._at)
 
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = max(0, offset + (0, self._at, self._stop)[whence])
-        return self._at
-
-    def read(self, size: int = -1) -> bytes:
-        """Read at most ``size`` bytes; b"" at the end."""
-        end = self._stop if size is None or size < 0 else min(self._stop, self._at + size)
-        wanted = max(0, end - self._at)
-        start = self._at - self._block_at
-        if not 0 <= start <= len(self._block) - wanted:
-            last = min(self._stop, max(end, self._at + self._least))
-            self._block, self._block_at, start = self._ranges.read(self._at, last), self._at, 0
-        self._at += wanted
-        return self._block[start : start + wanted]
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
+    def bytes_between(self, begin: int, end: int) -> bytes:
+        start = begin - self._block_at
+        if not 0 <= start <= len(self._block) - (end - begin):
+            last = min(self._stop, max(end, begin + self._least))
+            self._block, self._block_at, start = self._ranges.read(begin, last), begin, 0
+        return self._block[start : start + end - begin]
