@@ -7,7 +7,8 @@ A batch passes through: ``world`` (the rank of this process), ``order`` (the sam
 loop), ``loader`` (epoch after epoch). ``options`` has the arguments of a source. ``choice`` chooses
 samples from the indexes, and ``subset`` holds their numbers; ``skipped`` lists samples that failed.
 Of several data sets, ``streams`` has the amounts, ``shares`` the numbers of a batch, ``mixedorder``
-the order, ``mixture`` the state; ``weighting`` is for weights of samples. ``stageclock`` measures the
-worker's part of this way, ``loopnumbers`` the loop's, and ``feedtest`` both without a model. Code
-that needs a trainer's library is in a module named after that library; ``arrays`` needs NumPy only.
+the order, ``mixture`` the state; ``weighting`` is for weights of samples. ``stageclock`` measures
+the worker's part of this way, ``loopnumbers`` the loop's, and ``feedtest`` both without a model.
+Code that needs a trainer's library is in a module named after that library; ``arrays`` needs NumPy
+only.
 """
