@@ -26,12 +26,11 @@ from tarkit.names.outputnames import seek_url
 from tarkit.names.url import display_name, split_query
 from tarkit.store.cache import Part, PartCache, range_part
 from tarkit.store.compression import compression_for_name
-from tarkit.store.entries import Identity, check_same
 from tarkit.store.frames import DecodedFrames, GzipFrames, PackedFrames, ZstdFrames
 from tarkit.store.frametable import FrameTable, decode_table, size_of_table
 from tarkit.store.gzippoints import decode_points
 from tarkit.store.rangedfile import RangedFile
-from tarkit.store.read import read_range
+from tarkit.store.ranges import Ranges
 from tarkit.store.seekablefile import SeekableFile
 
 _END = 1 << 16
@@ -46,30 +45,31 @@ class PackedFile(SeekableFile):
     """The content of a compressed file, which can seek.
 
     Args:
-        url: path or URL of the file.
-        identity: size and tag of the file when its table was read.
+        ranges: the file, read by ranges.
         frames: its frames.
         decoded: content of frames that were decoded before; None: of the last frame of this file.
         cache: cache that keeps the content, in parts of about 1 MiB; None: none.
 
     Attributes:
+        url: path or URL of the file.
+        identity: size and tag of the file when it was opened.
         size: size of the content in bytes.
     """
 
     def __init__(
         self,
-        url: str,
-        identity: Identity,
+        ranges: Ranges,
         frames: PackedFrames,
         decoded: DecodedFrames | None = None,
         cache: PartCache | None = None,
     ) -> None:
-        self.url, self.identity, self.frames = url, identity, frames
+        self.url, self.identity, self.frames = ranges.url, ranges.identity, frames
+        self._ranges = ranges
         self.size = frames.table.unpacked[-1]
         super().__init__(self.size)
         self._decoded = DecodedFrames(0) if decoded is None else decoded
         # A replaced file without a version or time could not be detected.
-        self._cache = None if None in identity else cache
+        self._cache = None if None in self.identity else cache
         self._bounds = [0]
         """Offsets of the content where a part begins."""
         if self._cache is not None:
@@ -159,8 +159,7 @@ class PackedFile(SeekableFile):
         table = self.frames.table
         last = bisect_left(table.unpacked, end, first + 1) - 1
         begin, stop = self.frames.packed_range(first, last)
-        data = read_range(self.url, begin, stop, size=self.identity.size or 0)
-        check_same(self.url, self.identity)
+        data = self._ranges.read(begin, stop)
         try:
             found = self.frames.decode(data, first, last)
         except ValueError as error:
@@ -190,11 +189,12 @@ def open_packed(url: str, decoded: DecodedFrames | None = None, cache: PartCache
         StreamError: the file cannot be read.
         TemporaryStreamError: the file cannot be read now.
     """
-    file = RangedFile(url, least=_END)
+    ranges = Ranges(url)
+    file = RangedFile(url, least=_END, ranges=ranges)
     is_zst = compression_for_name(split_query(url)[0]) == "zst"
     table = read_table(file, url) if is_zst else None
     frames = ZstdFrames(table) if table is not None else _frames_beside(url, file.size, is_zst)
-    return PackedFile(url, file.identity, checked(frames, url), decoded, cache)
+    return PackedFile(ranges, checked(frames, url), decoded, cache)
 
 
 def read_table(file: RangedFile, url: str) -> FrameTable | None:
@@ -225,7 +225,8 @@ def _frames_beside(url: str, size: int, is_zst: bool) -> PackedFrames:
     """Read the file of seek points beside a compressed file."""
     name = seek_url(url)
     try:
-        beside = RangedFile(name, least=_END)
+        ranges = Ranges(name)
+        beside = RangedFile(name, least=_END, ranges=ranges)
     except MissingInputError:
         raise _without_table(url, is_zst) from None
     except StreamError as error:
@@ -242,7 +243,7 @@ def _frames_beside(url: str, size: int, is_zst: bool) -> PackedFrames:
         if is_zst:
             return ZstdFrames(decode_table(read(0, beside.size), size))
         points = decode_points(read, beside.size, size)
-        return GzipFrames(points, lambda at, count: read_range(name, at, at + count, size=beside.size))
+        return GzipFrames(points, lambda at, count: ranges.read(at, at + count))
     except (ValueError, struct.error) as error:
         hint = f"make it anew: tarkit index --force {display_name(url)}"
         reason = f"{display_name(name)} is damaged, or belongs to another file ({error})"

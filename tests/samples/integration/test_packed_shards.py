@@ -261,8 +261,9 @@ def test_over_http_only_the_frames_of_a_sample_are_fetched(
     assert opened.packed is not None
     frames = opened.packed.frames
     largest = max(end - begin for begin, end in (frames.packed_range(n, n) for n in range(len(frames.table))))
-    before = asked(server, shard)
+    before, requests = asked(server, shard), len(server.asked(shard.name))
     assert same([opened.sample(150)], samples[150:151])
+    assert len(server.asked(shard.name)) <= requests + 1, "the identity of the shard is part of the answer"
     assert 0 < asked(server, shard) - before <= 2 * largest or len(frames.table) == 1
     assert same(list(opened.samples(20, 290)), samples[20:290])
     cached = ShardMap(url, cache=tmp_path / "cache")
