@@ -84,7 +84,9 @@ class BatchMaker:
         self._fields = None if fields is None else alternatives(fields)
         if self._fields == []:
             raise UsageError(f"fields is {fields!r}, which names no field")
-        self._collate, self._equalize, self._counts_errors = collate, equalize, counts_errors
+        self._collate, self._equalize = collate, equalize
+        self.counts_errors = counts_errors
+        """True if samples that fail are counted, and batches may come with a list of them."""
         self._has_evidence = has_evidence
         self._decoded = None if self._fields is None else set(chain(*self._fields))
         self.stays_bytes = collate is list and (fields, decode, transform) == (None, None, None)
@@ -213,7 +215,7 @@ class BatchMaker:
     def _values(self, places: Sequence[Place], counts: Counter[str]) -> list[Any]:
         """Yield the values of samples; None for one that is left out and counted."""
         self._samples.fetch(place[:2] for place in places if place.shard not in self._lost)
-        if self._counts_errors:
+        if self.counts_errors:
             self.clock.lap(READING)
             return [self._attempt(place, counts) for place in places]
         values: list[Any] = self._samples.take(places)
@@ -236,7 +238,7 @@ class BatchMaker:
             value = self._value(place, sample)
             self.clock.lap(DECODING)
         except _COUNTED as error:
-            if not self._counts_errors:
+            if not self.counts_errors:
                 raise
             self._report(place.shard, error)
             self._fail(place, error, counts)

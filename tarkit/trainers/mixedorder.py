@@ -61,7 +61,7 @@ class StreamPart(NamedTuple):
 class MixtureOrder(BatchOrder):
     """The global batches of an epoch of streams.
 
-    A stream goes on in each epoch where it stopped in the one before: each of its samples comes
+    A stream continues in each epoch where it stopped in the one before: each of its samples comes
     once before any comes again. One time through all of them is a *pass*.
 
     Args:

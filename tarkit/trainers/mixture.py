@@ -228,7 +228,7 @@ class Mixture:
         return partial(self.resume, streams, epoch)
 
     def resume(self, streams: StreamStates, epoch: int) -> None:
-        """Resume in an epoch: each stream goes on after the samples that were used of it.
+        """Resume in an epoch: each stream continues after the samples that were used of it.
 
         Args:
             streams: streams of a state.

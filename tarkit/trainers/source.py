@@ -165,8 +165,6 @@ class BatchSource:
             counts_errors=on_error == "count",
             has_evidence=audit is not None,
         )
-        self.counts_errors = on_error == "count"
-        """True if samples that fail are counted, and batches may come with a list of them."""
         self._most_ahead = checked_number("ahead", ahead)
         self._ahead: Ahead | None = None
         self.iterations = 0

@@ -169,7 +169,7 @@ def epoch_amounts(
         counts: number of samples of each stream; 0 for one with the amount 0, which is not opened.
 
     Raises:
-        UsageError: these amounts and this size are not together, or a stream has no samples.
+        UsageError: these amounts and this size do not fit together, or a stream has no samples.
     """
     _check_amounts(streams, names, counts)
     relative = [stream.kind == "proportion" for stream in streams]

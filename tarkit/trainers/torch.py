@@ -5,23 +5,16 @@
 
 from __future__ import annotations
 
-import gc
-import logging
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from fcntl import F_SETPIPE_SZ, fcntl
-from functools import cache, partial
+from functools import partial
 from operator import itemgetter
-from traceback import walk_stack
 from typing import Any, TypedDict
 from weakref import finalize
 
 from tarkit.errors import UsageError
 from tarkit.extras import library
 from tarkit.names.keywords import Unpack, keywords_of
-from tarkit.store.allocator import keep_all_freed_memory, keep_freed_memory
 from tarkit.trainers.delivery import Delivery, UseCounts
 from tarkit.trainers.loader import EpochLoader
 from tarkit.trainers.options import OF_SHARD_MAP, SourceOptions
@@ -31,11 +24,8 @@ from tarkit.trainers.sharednumbers import SharedNumbers, checked_number
 from tarkit.trainers.source import BatchSource
 from tarkit.trainers.stageclock import WorkerNumbers
 from tarkit.trainers.streams import Stream
-from tarkit.world import LoaderWorker, loader_worker
-
-_log = logging.getLogger(__name__)
-_PIPE = 1 << 20
-"""Size of a pipe in bytes, the largest that Linux allows a user by default."""
+from tarkit.trainers.torchprocess import begin_loader, check_not_dispatched, check_reader, current_worker, warn_of_ranks
+from tarkit.world import LoaderWorker
 
 data = library("torch.utils.data", "tarkit.trainers.torch", "torch")
 
@@ -162,8 +152,8 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
     def __iter__(self) -> BatchIterator:
         if self.service is not None or self.audit is not None:
             raise UsageError("with service= or audit=, read it by loader(), which knows what your loop has used")
-        _check_reader()  # of the caller of this method
-        _check_not_dispatched(self)
+        check_reader()  # of the caller of this method
+        check_not_dispatched(self.consumer.world)
         found = self.read_epoch()
         if found.worker == 0:  # of which the first batch is
             found.again, self._shared[2] = bool(self._shared[2]), True
@@ -171,7 +161,7 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
 
     def read_epoch(self) -> BatchIterator:
         """Return the batches of this worker."""
-        worker = _worker() or LoaderWorker(0, 1)
+        worker = current_worker() or LoaderWorker(0, 1)
         return BatchIterator(self, self.epoch, self._shared[1], *worker)
 
     @keywords_of(ShardDatasetOptions)
@@ -198,7 +188,7 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
         return ShardDataset(self.samples.subset(numbers), **{**self._arguments, **changes})
 
     def __getstate__(self) -> dict[str, Any]:
-        _check_not_dispatched(self)
+        check_not_dispatched(self.consumer.world)
         return super().__getstate__()
 
     def __getitem__(self, number: object) -> Any:
@@ -244,68 +234,6 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
             UsageError: see :meth:`place_in`.
         """
         self.set_epoch(*self.place_in(state))
-
-
-def _worker() -> LoaderWorker | None:
-    """Return the DataLoader's worker in which an iteration begins, or None."""
-    worker = loader_worker()
-    if worker is not None:
-        _begin_worker(os.getpid())
-    return worker
-
-
-@cache
-def _begin_worker(process: int) -> None:
-    """Prepare a new worker: keep freed memory, and leave the parent's garbage to the parent.
-
-    A fork copies what the parent has not collected yet. An iterator of a DataLoader among it would
-    complain here that it can only test a child process; and what is collected while Python 3.11
-    imports a module, and imports one itself, makes the first import fail with a KeyError (CPython,
-    gh-91351).
-    """
-    keep_all_freed_memory()
-    gc.freeze()
-
-
-def _warn_of_ranks() -> None:
-    """Warn if a process group would meet in each step: with a service its ranks may not."""
-    group = sys.modules.get("torch.distributed")
-    if group is not None and group.is_available() and group.is_initialized() and (world := group.get_world_size()) > 1:
-        _log.warning(
-            "service= in a process group of %d ranks: a loop of DDP may wait for ever at the end of the data, because "
-            "a rank waits for the service while the others wait for it; without service= all ranks have the same steps",
-            world,
-        )
-
-
-def _check_not_dispatched(dataset: ShardDataset) -> None:
-    """Refuse accelerate's prepare(), which would deal out rank 0's part of each batch to all.
-
-    It has begun the reading, so it is among the callers, also those of a forked worker; a spawned
-    one gets a data set that was pickled among them.
-    """
-    callers = (frame.f_globals.get("__name__") for frame, _ in walk_stack(None))
-    if dataset.consumer.world > 1 and "accelerate.data_loader" in callers:
-        raise UsageError(
-            "accelerate's prepare() would read the part of rank 0 only, and lose those of all other ranks: prepare the "
-            "model and the optimizer, and not a DataLoader; the data set's loader() is for all ranks"
-        )
-
-
-def _check_reader() -> None:
-    """Refuse all readers but torchdata's StatefulDataLoader without ``batch_size``.
-
-    Only that one has a state of each epoch. A data set does not know its DataLoader, but it can see
-    who calls ``iter()``: torch's fetcher, which torchdata has made.
-    """
-    fetcher = sys._getframe(2)
-    maker = fetcher.f_back and fetcher.f_back.f_back
-    name = "" if maker is None else str(maker.f_globals.get("__name__"))
-    if not name.startswith("torchdata.stateful_dataloader.") or fetcher.f_locals.get("auto_collation") is not False:
-        raise UsageError(
-            "a ShardDataset is read by its loader(), or by torchdata's StatefulDataLoader with batch_size=None: "
-            "another reader would repeat epochs, or make batches of its batches; batch= says how large these are"
-        )
 
 
 class BatchIterator(Iterator[Any]):
@@ -433,10 +361,10 @@ class ShardLoader(EpochLoader):
             # small samples.
             options = {"collate_fn": list, **options}
         if dataset.service is not None:
-            _warn_of_ranks()
+            warn_of_ranks()
         if dataset.service is not None or dataset.audit is not None:
             self._counts = UseCounts(max(1, num_workers))
-        is_plain = dataset.service is None and dataset.audit is None and not dataset.counts_errors
+        is_plain = dataset.service is None and dataset.audit is None and not dataset.maker.counts_errors
         if not is_plain and options.get("collate_fn") is not None:
             options = {**options, "collate_fn": partial(_collated, options["collate_fn"])}
         read = _Read(dataset, self._counts, self._numbers.shared)
@@ -465,24 +393,10 @@ class ShardLoader(EpochLoader):
             )
         self._dataset.place(epoch, first, begun=True)
         self._dataset.begins = self._next
-        return _begun(self._loader)
+        return begin_loader(self._loader)
 
     def _deliveries(self) -> Iterable[Delivery]:
-        return _begun(self._loader)
-
-
-def _begun(loader: Iterable[Any]) -> Iterator[Any]:
-    """Begin an iteration of a DataLoader, in a process that is ready for large batches.
-
-    It keeps the memory of a batch for the next one. The pipe from the workers holds 1 MiB instead
-    of 64 KiB, if that is possible: worker and loop wait for each other each time that it is full.
-    """
-    keep_freed_memory()
-    batches = iter(loader)
-    queue: Any = getattr(batches, "_worker_result_queue", None)  # there is none without workers
-    with suppress(AttributeError, OSError):  # its attributes have no documentation
-        fcntl(queue._reader.fileno(), F_SETPIPE_SZ, _PIPE)
-    return batches
+        return begin_loader(self._loader)
 
 
 class _NumberedBatches:
@@ -530,7 +444,7 @@ class _Read(data.IterableDataset):  # type: ignore[misc,name-defined]
         self._dataset, self._counts, self._numbers = dataset, counts, numbers
 
     def __iter__(self) -> Iterator[Any]:
-        worker = _worker() or LoaderWorker(0, 1)
+        worker = current_worker() or LoaderWorker(0, 1)
         self._dataset.maker.clock.attach(self._numbers, worker.number)
         if self._dataset.service is None:
             found = self._dataset.read_epoch()
