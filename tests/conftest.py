@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import multiprocessing.util
 import os
+import platform
 import signal
 import sys
 from collections.abc import Iterator
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 # Otherwise gcsfs asks by gRPC what kind of bucket it is, which the emulator cannot answer, for
 # minutes.
 os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
+
+# It starts `uname -p`, once in a process: in a unit test, where the library for Azure asks first.
+platform.processor()
 
 # Otherwise gRPC, whose threads some tests leave to others, writes a line to the stderr of this
 # process at a fork.
