@@ -113,7 +113,7 @@ def test_shards_that_were_done_before_do_not_count(run: Run, shards: list[Path],
     out = tmp_path / "out"
     assert run("tarproc", "-c", "true", "-O", out, *shards[:5]).code == 0
     result = run("tarproc", "-c", "true", "-O", out, *shards)
-    assert result.code == 0 and shares(result.stderr)[-2:] == [80, 100]
+    assert result.code == 0 and {20, 40, 60, 80, 100} <= set(shares(result.stderr))
     assert shares(result.stderr)[0] <= 20, "of the five that are left"
     assert ", 9 of 10 shards done\n" in result.stderr
 
