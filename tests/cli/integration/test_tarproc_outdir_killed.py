@@ -62,7 +62,7 @@ def status(bench: Bench, *arguments: str) -> subprocess.CompletedProcess[bytes]:
 
 
 @pytest.mark.parametrize(
-    ("most_kills", "least_rounds"), [(8, 2), pytest.param(100, 4, marks=[pytest.mark.elasticdl, pytest.mark.slow])]
+    ("most_kills", "least_rounds"), [(4, 1), pytest.param(100, 4, marks=[pytest.mark.elasticdl, pytest.mark.slow])]
 )
 def test_killed_at_random_moments(tmp_path: Path, most_kills: int, least_rounds: int) -> None:
     bench = Bench(tmp_path)

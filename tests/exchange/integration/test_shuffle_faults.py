@@ -26,7 +26,7 @@ def start(folder: Path, urls: list[str], mem: str = "64M") -> subprocess.Popen[b
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("kills", [6, pytest.param(60, marks=[pytest.mark.elasticdl, pytest.mark.slow])])
+@pytest.mark.parametrize("kills", [3, pytest.param(60, marks=[pytest.mark.elasticdl, pytest.mark.slow])])
 def test_killed_at_random_moments(tmp_path: Path, kills: int) -> None:
     urls = numbered_inputs(tmp_path / "in", [60] * 12, most=2000)
     exchange(urls, tmp_path / "right", shards=6, mem=300_000).run()

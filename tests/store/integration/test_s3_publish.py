@@ -381,7 +381,7 @@ def random_faults(draw: random.Random) -> list[Fault]:
     return faults
 
 
-@pytest.mark.parametrize("schedules", [40, pytest.param(200, marks=pytest.mark.elasticdl)])
+@pytest.mark.parametrize("schedules", [12, pytest.param(200, marks=pytest.mark.elasticdl)])
 def test_random_schedules_leave_the_object_whole_or_absent(bad_day: S3, proxy: S3Proxy, schedules: int) -> None:
     outcomes = Counter[str]()
     for seed in range(schedules):
