@@ -47,6 +47,7 @@ def _of(settings: Settings, count: int) -> dict[str, float]:
     folder = settings.fresh("many-shards")
     shard = small_shard(settings, count)
     found = {"loop": _loop(folder, min(count, 2000))}
+    (folder / "out").mkdir()
     split = ["split", "-q", str(shard.path), "-o", "out/s-%06d.tar", "--maxcount", "1"]
     found["split"] = _clocked(settings, "tarkit", split, folder, count)
     os.rename(folder / "out", folder / "in")
