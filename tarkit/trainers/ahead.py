@@ -10,12 +10,9 @@ from contextlib import suppress
 
 from tarkit.errors import printable
 from tarkit.store import waits
-from tarkit.store.cache import PartCache
 from tarkit.store.forks import Owner
 from tarkit.trainers.fetchplan import BUSY_SECONDS, FULL_SECONDS, FetchPlan, PlannedPart
-from tarkit.trainers.order import BatchOrder, Place
-from tarkit.trainers.shardmap import ShardMap
-from tarkit.world import Consumer
+from tarkit.trainers.order import Place
 
 _log = logging.getLogger(__name__)
 _THREADS = 8
@@ -29,28 +26,12 @@ class Ahead:
     samples, which tries again.
 
     Args:
-        samples: data set that reads the samples.
-        order: order of the epoch.
-        numbers: numbers of the batches that this process reads.
-        consumer: rank and world.
-        limit: largest number of bytes that are fetched before their first use.
-        cache: cache of the data set.
+        plan: what they open and fetch.
         ended: function that returns another number when the loop has ended.
     """
 
-    def __init__(
-        self,
-        samples: ShardMap,
-        order: BatchOrder,
-        numbers: range,
-        consumer: Consumer,
-        limit: int,
-        cache: PartCache,
-        ended: Callable[[], int],
-    ) -> None:
-        self.order = order
-        self._samples, self._consumer, self._cache = samples, consumer, cache
-        self._plan = FetchPlan(samples, order, numbers, consumer, limit, cache)
+    def __init__(self, plan: FetchPlan, ended: Callable[[], int]) -> None:
+        self.order, self._plan = plan.order, plan
         self._ended, self._iteration = ended, ended()
         self._owner = Owner()
         self._changed = threading.Condition()
@@ -68,7 +49,7 @@ class Ahead:
         with self._changed:
             batch = self._plan.take(number)
             if batch is None:
-                return self.order.rank_batch(number, *self._consumer)
+                return self.order.rank_batch(number, *self._plan.consumer)
             self._changed.notify_all()
             while batch.missing and not self._is_over():
                 waits.wait_for(self._changed)
@@ -84,7 +65,7 @@ class Ahead:
                 self._changed.notify_all()
 
     def _is_over(self) -> bool:
-        return self._stop.is_set() or self._cache.closed
+        return self._stop.is_set() or self._plan.cache.closed
 
     def _work(self) -> None:
         waits.may_be_left_behind()
@@ -119,7 +100,7 @@ class Ahead:
     def _open(self, number: int) -> None:
         shard = None
         with suppress(Exception):
-            shard = self._samples.shards.open(number)
+            shard = self._plan.samples.shards.open(number)
         with self._changed:
             if not self._stop.is_set():
                 self._plan.opened(number, shard)

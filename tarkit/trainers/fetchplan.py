@@ -99,7 +99,7 @@ class FetchPlan:
         limit: int,
         cache: PartCache,
     ) -> None:
-        self._samples, self._order, self._consumer, self._cache = samples, order, consumer, cache
+        self.samples, self.order, self.consumer, self.cache = samples, order, consumer, cache
         self._limit = min(limit, max(1, cache.limit() // _SHARE_OF_CACHE))
         share = order.settings.lanes * order.settings.block // (consumer.world * numbers.step)
         self._most_samples = max(_LEAST_PLANNED, share)
@@ -146,10 +146,10 @@ class FetchPlan:
         """Give the shards and parts of a batch to the data set, in the thread that reads it."""
         for part in batch.parts:
             if part.state == "kept":
-                self._samples.shards.note_fetched(*part.place)
+                self.samples.shards.note_fetched(*part.place)
         for shard in {place.shard for place in batch.places}:
-            if self._samples.shards.held(shard) is None and (found := self._shards.get(shard)) is not None:
-                self._samples.shards.hold(shard, found)
+            if self.samples.shards.held(shard) is None and (found := self._shards.get(shard)) is not None:
+                self.samples.shards.hold(shard, found)
 
     def next_job(self, now: float) -> int | list[PlannedPart] | None:
         """Return a shard to open, or neighbouring parts to fetch at once; None if it has to wait.
@@ -192,7 +192,7 @@ class FetchPlan:
             self._lost.add(number)
         else:
             self._shards[number] = shard
-            if len(self._shards) > self._samples.shards.most_held:
+            if len(self._shards) > self.samples.shards.most_held:
                 self._shards.popitem(last=False)
         for batch, samples in self._opening.pop(number, {}).items():
             if shard is not None:
@@ -231,7 +231,7 @@ class FetchPlan:
         """Unpin everything, and plan nothing more."""
         for part in self._parts.values():
             if part.state != "planned":
-                self._cache.unpin(part.part)
+                self.cache.unpin(part.part)
         self._left = iter(())
         self._parts, self._batches, self._opening, self._jobs, self._busy = {}, {}, {}, [], []
         self._reading = None
@@ -249,16 +249,16 @@ class FetchPlan:
         turn, number = next(self._left, (0, -1))
         if number < 0:
             return False
-        batch = PlannedBatch(turn, self._order.rank_batch(number, *self._consumer))
+        batch = PlannedBatch(turn, self.order.rank_batch(number, *self.consumer))
         self._batches[number] = batch
         self._samples_planned += len(batch.places)
         needed: dict[int, set[int]] = {}
-        for shard, sample in self._samples.in_remote_shards(place[:2] for place in batch.places):
+        for shard, sample in self.samples.in_remote_shards(place[:2] for place in batch.places):
             needed.setdefault(shard, set()).add(sample)
         for shard, samples in needed.items():
             if shard in self._lost:
                 continue
-            if (found := self._samples.shards.held(shard) or self._shards.get(shard)) is not None:
+            if (found := self.samples.shards.held(shard) or self._shards.get(shard)) is not None:
                 self._need(batch, shard, found, samples)
                 continue
             if shard not in self._opening:
@@ -300,7 +300,7 @@ class FetchPlan:
                 break
             part.state, part.is_ahead = "begun", is_ahead
             self._ahead += part.part.size if is_ahead else 0
-            self._cache.pin(part.part)
+            self.cache.pin(part.part)
             group.append(part)
             size += part.part.size
             number, sample = part.place
@@ -320,7 +320,7 @@ class FetchPlan:
         """Plan parts again that were begun, at a time or as soon as possible."""
         for part in parts:
             self._use(part)
-            self._cache.unpin(part.part)
+            self.cache.unpin(part.part)
             part.state = "planned"
             if until is None:
                 self._push(part)
@@ -336,4 +336,4 @@ class FetchPlan:
     def _forget(self, part: PlannedPart) -> None:
         """Unpin a part that no planned batch needs any more."""
         self._parts.pop(part.place)
-        self._cache.unpin(part.part)
+        self.cache.unpin(part.part)

@@ -102,7 +102,7 @@ class ShardMap:
             url, times = Counter(self.urls).most_common(1)[0]
             _log.warning("%s is listed %d times, and each time its samples count as others", display_name(url), times)
         for url in self.urls:
-            index_url(url)
+            index_url(url)  # a name that can have none is an error now, and not at its first sample
         kept = None if cache is None else PartCache(cache, cache_size)
         self.shards = OpenShards(self._listed, self._rule, held=held, cache=kept, run=run, keep_unpacked=keep_unpacked)
         """The shards that this process has open."""

@@ -27,6 +27,7 @@ from tarkit.trainers.auditlog import AuditLog
 from tarkit.trainers.batchmaker import BatchMaker
 from tarkit.trainers.choice import SubsetOptions
 from tarkit.trainers.delivery import Delivery
+from tarkit.trainers.fetchplan import FetchPlan
 from tarkit.trainers.options import AHEAD, OF_SHARD_MAP, check_epoch_options, check_service_options
 from tarkit.trainers.order import ORDER_VERSION, BatchOrder, EpochOrder, OrderSettings, rank_slots
 from tarkit.trainers.shardmap import ShardMap
@@ -227,7 +228,8 @@ class BatchSource:
             self._ahead.stop()
         cache, self._ahead = self.samples.shards.usable_cache, None
         if self._most_ahead and cache is not None and numbers:
-            self._ahead = Ahead(self.samples, order, numbers, self.consumer, self._most_ahead, cache, self.ended)
+            plan = FetchPlan(self.samples, order, numbers, self.consumer, self._most_ahead, cache)
+            self._ahead = Ahead(plan, self.ended)
         self.samples.fetched_elsewhere = self._ahead is not None
         return (lambda: None) if self._ahead is None else self._ahead.stop
 
