@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
@@ -181,9 +181,9 @@ class LoopNumbers:
             self._due = self._now + self._every
             self._logged = self._log(self._logged)
 
-    def _current(self) -> _Marks:
-        """Return the sums with those of the workers."""
-        workers = self.shared.times()
+    def _current(self, workers: Sequence[WorkerTimes] | None = None) -> _Marks:
+        """Return the sums with those of the workers: of now (they go on), or the given ones."""
+        workers = workers or self.shared.times()
         made, processor = (sum(each) for each in zip(*((one.samples, one.processor) for one in workers), strict=True))
         stages = tuple(map(sum, zip(*(times.stages for times in workers), strict=True)))
         return self._marks._replace(made=made, processor=processor, stages=stages)
@@ -220,7 +220,8 @@ class LoopNumbers:
 
     def numbers(self) -> dict[str, Any]:
         """Return the numbers of this iteration, or of the last one; see the loader."""
-        marks, workers = self._current(), self.shared.times()
+        workers = self.shared.times()
+        marks = self._current(workers)
         passed = marks.combined(self._first, -1)
         return {
             "epoch": self._epoch,
