@@ -55,7 +55,7 @@ class _Commands(VerbGroup):
         if name in GENERATORS:
             from .kube.generator import generator_command
 
-            return generator_command(name)
+            return generator_command(name, VERBS["Print manifests"][name])
         command: click.Command = importlib.import_module(f".kube.verbs.{name}", __package__).command
         return command
 

@@ -10,7 +10,7 @@ import click
 from tarkit.errors import UsageError, counted
 
 from .shared.program import names_in, run_program, say, standard_options
-from .shared.results import Results, met
+from .shared.results import Results
 
 NAME = "recordio_gen"
 _EPILOG = """\b
@@ -83,7 +83,7 @@ def command(
     total = sum(file.records for file in written)
     if not total:
         raise UsageError(f"{display_name(source)} gives no record; see --model_file for files that are not images")
-    skipped = met(tally, skipped="skipped files")
+    skipped = tally.phrases(skipped="skipped files")
     say(NAME, "; ".join([f"{counted(total, 'record')} in {counted(len(written), 'file')}", *skipped]))
     return 0
 

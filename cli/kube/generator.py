@@ -28,8 +28,12 @@ _OF_A_VERB = (
 )
 
 
-def generator_command(generator: str) -> click.Command:
-    """Return the command of a generator."""
+def generator_command(generator: str, about: str = "") -> click.Command:
+    """Return the command of a generator.
+
+    Args:
+        about: first sentence of its help.
+    """
     from tarkit.k8s.generate import generator_of
 
     found = generator_of(generator)
@@ -52,7 +56,7 @@ def generator_command(generator: str) -> click.Command:
     command = click.command(
         generator,
         cls=verb_class(generator) if is_verb else LongHelp,
-        help=f"{found.about}\n\n{_OF_A_VERB.format(generator) if is_verb else _KEPT}",
+        help=f"{about}\n\n{_OF_A_VERB.format(generator) if is_verb else _KEPT}",
         epilog=f"\b\nExample:\n  {found.example}",
     )(call)
     command.params[:0] = verb_parameters(generator) if is_verb else []

@@ -15,7 +15,6 @@ from tarkit.names.redaction import redact
 from tarkit.names.url import join
 
 from .program import Seconds, dry_run_notes, dry_run_option, is_default, option_group, reject_options, size, work_option
-from .results import met
 from .series import maxcount_option, shard_count_option
 from .shardverb import VerbRun, shard_verb
 
@@ -250,7 +249,7 @@ def note_result(run: VerbRun, result: Result, outdir: str, unit: str) -> None:
         run.notes.append(f"failed samples are in {redact(join(outdir, '*.failed.tar'))}")
     # What a step counts in addition to what it drops may have the same name, and number.
     run.notes += [f"{reason}: {number}" for reason, number in sorted({**result.dropped, **result.noted}.items())]
-    run.notes += met(counts.met)
+    run.notes += counts.met.phrases()
     run.found |= {
         "shards": result.outputs, "done": result.done, "done_before": result.done_before, "bytes": result.size,
         "samples": counts.as_dict(), "dropped": dict(result.dropped), "outdir": redact(outdir),

@@ -91,15 +91,6 @@ def missing_line(counts: Counts) -> str | None:
     return f"{counts.shards_missing} shards are missing, for example {names}"
 
 
-def met(tally: Tally, *, skipped: str = "skipped members") -> list[str]:
-    """Return phrases on the damaged, skipped or replaced members that a reader counted.
-
-    Args:
-        skipped: noun for the skipped members.
-    """
-    return tally.phrases(skipped=skipped)
-
-
 def counted_names(what: str, names: Sequence[str]) -> list[str]:
     """Return a phrase with the number of the names and the first of them, or an empty list."""
     return [f"{what}: {len(names)}, the first {printable(names[0])}"] if names else []

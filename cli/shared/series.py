@@ -163,7 +163,7 @@ def summarize(
     """Print what was written: a line on stderr, or with --json an object on stdout.
 
     Args:
-        notes: phrases for the line, such as those of :func:`tarkit.cli.shared.results.met`.
+        notes: phrases for the line, such as those of :meth:`tarkit.formats.tally.Tally.phrases`.
         quiet: print no line.
         content: noun for the content whose bytes are counted.
         more: further entries of the object.

@@ -26,7 +26,7 @@ from .program import (
     work_option,
     work_options,
 )
-from .results import Results, exit_code_of, met
+from .results import Results, exit_code_of
 from .sections import LongHelp
 from .selection import selected, selection_of, selection_options
 from .series import OUTPUT, counts_of, open_shards, phrase_of
@@ -203,7 +203,7 @@ class VerbRun:
         is_empty = self.selection.selects and not self.selection.kept and not self.allow_empty
         lost = EXIT_SET_ASIDE if is_empty else exit_code_of(self.tally)
         written = [phrase_of(*self._outputs)] if self._outputs else []
-        phrases = [*written, *self.notes, *selected(self.selection), *met(self.tally, skipped=self.skipped)]
+        phrases = [*written, *self.notes, *selected(self.selection), *self.tally.phrases(skipped=self.skipped)]
         return code or lost, "; ".join(phrases) if lost or not self.is_quiet else ""
 
 

@@ -11,7 +11,6 @@ from tarkit.names.redaction import redact
 from tarkit.steps.findings import KINDS, CheckReport
 
 from ..shared.program import refuse_terminal_input, reject_options
-from ..shared.results import met
 from ..shared.shardverb import VerbRun, shard_verb
 
 _EPILOG = """\b
@@ -92,7 +91,7 @@ def command(
     ):  # fmt: skip
         run.results.line(json.dumps(finding.as_dict()) if run.as_json else str(finding))
     report.tally.damage.clear()  # each stretch is a finding
-    run.notes = [_counts(report), *met(report.tally)]
+    run.notes = [_counts(report), *report.tally.phrases()]
     if bad_keys is not None:
         run.notes.append(f"{printable(redact(bad_keys))} lists {counted(report.bad_keys, 'key')}")
         if report.unlisted_keys:

@@ -14,7 +14,7 @@ from tarkit.errors import UsageError, counted, printable
 
 from ..shared.meter import Meter
 from ..shared.program import names_in, quiet_option, say, standard_options, work_option
-from ..shared.results import Results, exit_code_of, met
+from ..shared.results import Results, exit_code_of
 
 if TYPE_CHECKING:
     from tarkit.formats.tally import Tally
@@ -33,7 +33,7 @@ def _of_files(
     image: str | None = None, classes: Sequence[str] | None = None, on_damage: str = "error",
 ) -> Iterator[bytes]:  # fmt: skip
     from tarkit.formats.tally import Tally
-    from tarkit.steps.prepare import classes_of, load_model_file, prepare_images, prepare_with_model, prepared
+    from tarkit.steps import prepare as rules
     from tarkit.steps.sourcefiles import files_of
 
     if model_file is None and codec is not None:
@@ -41,12 +41,13 @@ def _of_files(
     if model_file is None:
         # Their own tally: the files are read once more for their records.
         names = (file.name for file in files_of(sources[0], Tally(), on_damage=on_damage))
-        prepare = prepare_images(classes or classes_of(names), image or "bytes")
+        prepare = rules.prepare_images(classes or rules.classes_of(names), image or "bytes")
     elif image is None and classes is None:
-        prepare = prepare_with_model(load_model_file(model_file), codec or "tf_example")
+        model = rules.load_model(rules.read_model_file(model_file), model_file)
+        prepare = rules.prepare_with_model(model, codec or "tf_example")
     else:
         raise UsageError(f"{_flag('classes' if image is None else 'image')} goes without --model_file")
-    return prepared(files_of(sources[0], tally, on_damage=on_damage), prepare, tally)
+    return rules.prepared(files_of(sources[0], tally, on_damage=on_damage), prepare, tally)
 
 
 def _of_shards(
@@ -190,5 +191,5 @@ def command(
     if code or not quiet:
         texts = [f"columns of text: {', '.join(map(printable, text_columns))}"] if text_columns else []
         made = f"{counted(total, 'record')} in {counted(files, 'file')}"
-        say("tarkit recordio-gen", "; ".join([made, *texts, *met(tally, skipped=skipped)]))
+        say("tarkit recordio-gen", "; ".join([made, *texts, *tally.phrases(skipped=skipped)]))
     return code

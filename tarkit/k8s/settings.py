@@ -256,17 +256,15 @@ class Request:
 
 
 class Generator(NamedTuple):
-    """A function that makes manifests, and its help.
+    """A function that makes manifests, and what its help shows.
 
     Attributes:
-        about: one sentence.
         example: a command line.
         words: the form of its arguments besides flags.
         template: name of its template, if it differs from the generator's name.
         wrap: function that returns the documents as they are printed, after all checks.
     """
 
-    about: str
     example: str
     documents: Callable[[Request], list[Document]]
     words: str = ""

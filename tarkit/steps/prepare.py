@@ -207,19 +207,6 @@ def _encoded(features: Mapping[str, Any], codec: str) -> bytes:
     return encode_example(flat)
 
 
-def load_model_file(path: str) -> dict[str, Any]:
-    """Return the definitions of a Python file.
-
-    Args:
-        path: path or URL of the file.
-
-    Raises:
-        MissingInputError: the file does not exist.
-        UsageError: the file is not Python, or raises an exception.
-    """
-    return load_model(read_model_file(path), path)
-
-
 def read_model_file(path: str) -> str:
     """Return the text of a Python file.
 

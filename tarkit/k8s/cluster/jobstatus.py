@@ -74,12 +74,7 @@ class JobStatus:
         is_known = self.records.shards is not None or bool(self.records.found.runs)
         if self.records.found.unfinished or not (is_known or complete):
             return EXIT_FAILED
-        return EXIT_SET_ASIDE if self.records.found.lost_samples or self.is_empty else EXIT_OK
-
-    @property
-    def is_empty(self) -> bool:
-        """True if samples came in and none came out: an error unless it is allowed."""
-        return self.records is not None and self.records.is_empty
+        return EXIT_SET_ASIDE if self.records.found.lost_samples or self.records.is_empty else EXIT_OK
 
     @property
     def done_all_the_same(self) -> bool:

@@ -203,32 +203,27 @@ def _wrapped(request: Request, found: list[Document]) -> list[Document]:
     return [*(each for each in found if each["kind"] != "Job"), jobset_of(template, name, jobs, labels)]
 
 
-def _generator(about: str, example: str) -> Generator:
-    return Generator(about, example, documents, template="indexed", wrap=_wrapped)
+def _generator(example: str) -> Generator:
+    return Generator(example, documents, template="indexed", wrap=_wrapped)
 
 
 SHUFFLE = _generator(
-    "Two Jobs that write all samples in a random order, as tarkit shuffle does: NAME-scatter, NAME-gather.",
     "kubetpl shuffle -n mixed -I IMAGE 's3://bucket/raw-{000000..001281}.tar' \\\n"
     "      -O s3://bucket/mixed --shards 1282 --seed 1 | kubectl apply -f -",
 )
 SORT = _generator(
-    "Two Jobs that write all samples in the order of a value, as tarkit sort does: NAME-scatter, NAME-gather.",
     "kubetpl sort -n sorted -I IMAGE 's3://bucket/raw-{000000..001281}.tar' \\\n"
     "      -O s3://bucket/sorted --by json.width --shards 1282 | kubectl apply -f -",
 )
 JOIN = _generator(
-    "Two Jobs that join two data sets by key, as tarkit join does: NAME-scatter, NAME-gather.",
     "kubetpl join -n both -I IMAGE 's3://bucket/jpg-{000..147}.tar' -- 's3://bucket/txt-{000..147}.tar' \\\n"
     "      -O s3://bucket/both --shards 148 | kubectl apply -f -",
 )
 REDUCE = _generator(
-    "Two Jobs that make one sample of each group of samples, as tarkit reduce does: NAME-scatter, NAME-gather.",
     "kubetpl reduce -n videos -I IMAGE 's3://bucket/frames-{000..147}.tar' --by folder \\\n"
     "      -c 'convert 0*/sample.png sample.gif' -O s3://bucket/videos | kubectl apply -f -",
 )
 DEDUP = _generator(
-    "Three Jobs that leave out repeated samples, as tarkit dedup does: NAME-scatter, NAME-match, NAME-gather.",
     "kubetpl dedup -n unique -I IMAGE 's3://bucket/raw-{000000..001281}.tar' --by jpg \\\n"
     "      -O s3://bucket/unique | kubectl apply -f -",
 )

@@ -259,7 +259,6 @@ def _max_failed(text: str, slices: int) -> int:
 
 
 INDEXED = Generator(
-    "One Job over many shards; each of its pods runs tarproc over one slice of them.",
     "kubetpl indexed -n grey -I IMAGE -c 'convert sample.jpg -colorspace Gray sample.jpg' \\\n"
     "      --shards 's3://bucket/raw-{000000..001281}.tar' -O s3://bucket/grey | kubectl apply -f -",
     documents,

@@ -54,19 +54,16 @@ def _settings_of(settings: Settings, pattern: str, item: str, number: str, run: 
 
 
 JOBS = Generator(
-    "A Job for each item of --over, in one YAML stream; {i} is replaced by the item, {n} by its number.",
     "kubetpl jobs -n 'job{i}' -I example.com/etl:1 -c 'tarproc … raw-{i}.tar' \\\n"
     "      --over '{0000..0147}' | kubectl apply -f -",
     documents,
     template="job",
 )
 JOB = Generator(
-    "A Job that runs a shell command in one pod.",
     "kubetpl job -n job0000 -I example.com/etl:1 -c 'curl -sf URL | tarproc -c \"ls -l\"' | kubectl apply -f -",
     fill_template,
 )
 POD = Generator(
-    "A pod, without a Job that starts it again.",
     "kubetpl pod -n shell -I ubuntu:24.04 -c 'sleep 1h' | kubectl apply -f -",
     fill_template,
 )

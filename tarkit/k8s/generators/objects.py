@@ -98,12 +98,10 @@ def service_documents(request: Request) -> list[Document]:
 
 
 SERVICE = Generator(
-    "A service by which the pods of an app are found.",
     "kubetpl service -a bigdata19 -P 7880 | kubectl apply -f -",
     service_documents,
 )
 CONFIGMAP = Generator(
-    "A ConfigMap with the content of files: NAME FILE… or NAME KEY=FILE…",
     "kubetpl configmap files mapper.py labels.txt | kubectl apply -f -",
     configmap_documents,
     words="[NAME] FILE...",
