@@ -14,8 +14,7 @@ from tarkit.formats.recordio.chunk import HEADER_SIZE
 from tarkit.formats.recordio.walk import chunk_header, cut
 from tarkit.formats.tally import DAMAGED_HINT
 from tarkit.names.url import display_name, name_of_file
-from tarkit.store.entries import check_same, identify
-from tarkit.store.read import read_range
+from tarkit.store.ranges import Ranges
 
 _WINDOW = 64 * 1024
 """Size in bytes of one read, which has the headers of many small chunks."""
@@ -72,15 +71,13 @@ class RangeSource(NamedTuple):
     Attributes:
         name: name for messages.
         size: size in bytes.
-        read: function from two offsets to the bytes between them.
-        check_same: function that raises StreamError if the file was replaced since this object was
-            made.
+        read: function from two offsets to the bytes between them; it raises StreamError if the file
+            was replaced since this object was made.
     """
 
     name: str
     size: int
     read: Callable[[int, int], bytes]
-    check_same: Callable[[], None]
 
 
 def read_index(source: str | os.PathLike[str] | BinaryIO) -> RecordIndex:
@@ -102,9 +99,7 @@ def read_index(source: str | os.PathLike[str] | BinaryIO) -> RecordIndex:
         TemporaryStreamError: the file cannot be read now.
     """
     file = range_source(source)
-    chunks = tuple(_chunks(file))
-    file.check_same()
-    return RecordIndex(file.size, chunks)
+    return RecordIndex(file.size, tuple(_chunks(file)))
 
 
 def range_source(source: str | os.PathLike[str] | BinaryIO) -> RangeSource:
@@ -117,15 +112,14 @@ def range_source(source: str | os.PathLike[str] | BinaryIO) -> RangeSource:
     if isinstance(source, (str, os.PathLike)):
         # A path object is always a local path, even if it looks like a URL.
         url = source if isinstance(source, str) else os.path.abspath(source)
-        identity = identify(url)
-        if identity.size is None:
+        ranges = Ranges(url)
+        if ranges.identity.size is None:
             raise UsageError(f"{display_name(url)}: its length is not known, so ranges of it cannot be read")
-        read = partial(read_range, url, size=identity.size)
-        return RangeSource(display_name(url), identity.size, read, partial(check_same, url, identity))
+        return RangeSource(display_name(url), ranges.identity.size, ranges.read)
     if not source.seekable():
         raise UsageError("the file object cannot seek, so ranges of it cannot be read")
     size = source.seek(0, os.SEEK_END)
-    return RangeSource(name_of_file(source), size, partial(_seek_and_read, source), lambda: None)
+    return RangeSource(name_of_file(source), size, partial(_seek_and_read, source))
 
 
 def _seek_and_read(file: BinaryIO, start: int, stop: int) -> bytes:

@@ -9,7 +9,7 @@ from typing import BinaryIO, Literal
 
 from tarkit.errors import DataError, UsageError
 from tarkit.formats.recordio.chunk import LENGTH, BadContentError, content_pieces, count_records, take_records
-from tarkit.formats.recordio.index import RangeSource, RecordIndex, range_source
+from tarkit.formats.recordio.index import RecordIndex, range_source
 from tarkit.formats.recordio.walk import Chunk, ChunkWalk
 from tarkit.formats.tally import DAMAGE_POLICIES, DEFAULT_MEM, Tally, check_policy
 from tarkit.store.read import open_read
@@ -113,19 +113,10 @@ def read_batches(
         reason = f"the file has {file.size} bytes, and had {index.size} when it was indexed"
         raise DataError(reason, url=file.name, hint="read the index again")
     begin, end = (chunks[0].offset, chunks[-1].offset + chunks[-1].size) if chunks else (0, 0)
-    ranges = _ranges(file, begin, end)
+    ranges = (file.read(at, min(at + _WINDOW, end)) for at in range(begin, end, _WINDOW))
     first = chunks[0].first if chunks else stop
     walk = new_walk(lambda count: next(ranges, b""), file.name, base=begin, number=first)
     yield from _batches(walk, start, stop, {chunk.offset: chunk.records for chunk in chunks})
-
-
-def _ranges(file: RangeSource, begin: int, end: int) -> Iterator[bytes]:
-    for at in range(begin, end, _WINDOW):
-        data = file.read(at, min(at + _WINDOW, end))
-        # Checked before the data is used: each range is a separate request, and the chunks of a new
-        # file are good, too.
-        file.check_same()
-        yield data
 
 
 def _batches(

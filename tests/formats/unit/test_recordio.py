@@ -257,7 +257,7 @@ def test_an_index_of_a_file_that_is_replaced_meanwhile(tmp_path: Path, monkeypat
 
     content = written(RECORDS)
     (tmp_path / "a").write_bytes(content)
-    monkeypatch.setattr("tarkit.formats.recordio.index.read_range", replacing)
+    monkeypatch.setattr("tarkit.store.ranges.read_range", replacing)
     with pytest.raises(StreamError, match="a: was replaced while it was read"):
         read_index(str(tmp_path / "a"))
 
