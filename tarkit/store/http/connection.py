@@ -7,6 +7,7 @@ and Content-Length (6), chunks (7.1).
 
 from __future__ import annotations
 
+import base64
 import functools
 import http.client
 import io
@@ -14,6 +15,7 @@ import os
 import re
 import select
 import socket
+import urllib.parse
 import urllib.request
 from contextlib import suppress
 from typing import Any
@@ -134,6 +136,19 @@ def opener() -> urllib.request.OpenerDirector:
     for handler in (_Proxies, _Plain, _Secure):
         director.add_handler(handler())
     return director
+
+
+def new_request(url: str, headers: dict[str, str]) -> urllib.request.Request:
+    """Return a request; the user and password of the URL become a header."""
+    parts = http_parts(url)
+    user, at, host = parts.netloc.rpartition("@")
+    # The text behind a "#" is for the user of the URL, not for the server.
+    plain = urllib.parse.urlunsplit(parts._replace(netloc=host, fragment=""))
+    request = urllib.request.Request(plain, headers={"User-Agent": "tarkit", **headers})
+    if at:
+        token = base64.b64encode(urllib.parse.unquote_to_bytes(user)).decode("ascii")
+        request.add_header("Authorization", f"Basic {token}")
+    return request
 
 
 class Chunks:

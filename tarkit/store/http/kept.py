@@ -13,13 +13,12 @@ import os
 import select
 import threading
 import urllib.request
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from tarkit.errors import MissingInputError, StreamError
 from tarkit.store import waits
 from tarkit.store.http.answer import Marks, content_range, encoding_of, follow, marks_of, status_text
-from tarkit.store.http.connection import Connection, SecureConnection, opener
+from tarkit.store.http.connection import Connection, SecureConnection, new_request, opener
 from tarkit.store.place import Identity
 from tarkit.store.retry import DEFAULT_RETRY
 
@@ -64,17 +63,15 @@ class _Kept(threading.local):
 _kept = _Kept()
 
 
-def get_range(
-    request_of: Callable[[str], urllib.request.Request], url: str, name: str, start: int, stop: int
-) -> RangeContent | None:
+def get_range(url: str, name: str, start: int, stop: int, headers: dict[str, str]) -> RangeContent | None:
     """Request a range once; None if the answer is not exactly that range of an object with marks.
 
     Args:
-        request_of: function from a URL to a request, without the header Range.
         url: URL of the object.
         name: URL for messages.
         start: first byte.
         stop: byte after the last one.
+        headers: further headers of the request.
 
     Raises:
         MissingInputError: the server answers that there is no such object.
@@ -82,12 +79,10 @@ def get_range(
     asked: list[_Exchange] = []
 
     def ask(target: str) -> tuple[http.client.HTTPResponse, str]:
-        request = request_of(target)
-        request.add_header("Range", f"bytes={start}-{stop - 1}")
-        request.add_header("Accept-encoding", "identity")
+        wanted = {"Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": "identity"}
         while asked:
             asked.pop().close()
-        asked.append(_exchange(request))
+        asked.append(_exchange(new_request(target, {**headers, **wanted})))
         return asked[0].response, target
 
     try:
@@ -203,27 +198,20 @@ class HttpRanges:
     """Ranges of an object whose server answers a Range with those bytes, and identifies them.
 
     Args:
-        request_of: function from a URL and headers to a request.
         url: URL of the object.
         name: URL for messages.
         first: first byte of the object.
     """
 
-    def __init__(
-        self,
-        request_of: Callable[[str, dict[str, str]], urllib.request.Request],
-        url: str,
-        name: str,
-        first: RangeContent,
-    ) -> None:
-        self._request_of, self._url, self._name = request_of, url, name
+    def __init__(self, url: str, name: str, first: RangeContent) -> None:
+        self._url, self._name = url, name
         self._headers = {} if first.marks.condition is None else dict([first.marks.condition])
         self.identity = Identity(first.size, first.marks.tag)
 
     def read(self, start: int, stop: int) -> bytes | None:
         """Return bytes from ``start`` up to ``stop``; None if the answer is not of this object."""
         try:
-            found = get_range(lambda url: self._request_of(url, self._headers), self._url, self._name, start, stop)
+            found = get_range(self._url, self._name, start, stop, self._headers)
         except MissingInputError:
             return None
         if found is None or Identity(found.size, found.marks.tag) != self.identity:
@@ -231,13 +219,11 @@ class HttpRanges:
         return found.data
 
 
-def open_http_ranges(
-    request_of: Callable[[str, dict[str, str]], urllib.request.Request], url: str, name: str
-) -> HttpRanges | None:
+def open_http_ranges(url: str, name: str) -> HttpRanges | None:
     """Identify an object by its first byte; None if the server does not answer so.
 
     Raises:
         MissingInputError: the server answers that there is no such object.
     """
-    first = get_range(lambda target: request_of(target, {}), url, name, 0, 1)
-    return None if first is None else HttpRanges(request_of, url, name, first)
+    first = get_range(url, name, 0, 1, {})
+    return None if first is None else HttpRanges(url, name, first)

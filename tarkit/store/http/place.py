@@ -10,11 +10,8 @@ of a tar, the trailer of a compressed stream.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import http.client
-import urllib.parse
-import urllib.request
 from collections.abc import Callable
 from contextlib import suppress
 from email.message import Message
@@ -28,7 +25,7 @@ from tarkit.store.compression import DecompressingReader, compression_for_name
 from tarkit.store.faults import is_permanent, is_temporary_status
 from tarkit.store.foreign import without_secrets
 from tarkit.store.http.answer import Marks, content_range, encoding_of, follow, marks_of, retry_after, status_text
-from tarkit.store.http.connection import HttpBody, opener
+from tarkit.store.http.connection import HttpBody, new_request, opener
 from tarkit.store.http.kept import HttpRanges, open_http_ranges
 from tarkit.store.place import Entry, Identity, RawReader
 from tarkit.store.resume import Body, Origin, ResumingReader, check_size, read_part, read_up_to
@@ -99,7 +96,7 @@ def open_ranges(url: str, name: str) -> HttpRanges | None:
         http_parts(url)
     except ValueError as error:
         raise UsageError(f"{printable(name)} is not a URL: {error}") from None
-    return waits.call(open_http_ranges, _request, url, name)
+    return waits.call(open_http_ranges, url, name)
 
 
 def serves_parts(url: str, retry: Retry = DEFAULT_RETRY) -> bool:
@@ -318,7 +315,7 @@ class HttpOrigin(Origin):
 
     def _ask(self, url: str, headers: dict[str, str]) -> http.client.HTTPResponse:
         try:
-            response: http.client.HTTPResponse = opener().open(_request(url, headers), timeout=self._retry.timeout)
+            response: http.client.HTTPResponse = opener().open(new_request(url, headers), timeout=self._retry.timeout)
             return response
         except (OSError, http.client.HTTPException) as error:
             cause = getattr(error, "reason", error)
@@ -342,15 +339,3 @@ class HttpOrigin(Origin):
         if status in (404, 410, 412, 416):
             reason = f"the object was changed or removed while it was read: {reason}"
         raise StreamError(reason, url=self.name, offset=offset)
-
-
-def _request(url: str, headers: dict[str, str]) -> urllib.request.Request:
-    parts = http_parts(url)
-    user, at, host = parts.netloc.rpartition("@")
-    # The text behind a "#" is for the user of the URL, not for the server.
-    plain = urllib.parse.urlunsplit(parts._replace(netloc=host, fragment=""))
-    request = urllib.request.Request(plain, headers={"User-Agent": "tarkit", **headers})
-    if at:
-        token = base64.b64encode(urllib.parse.unquote_to_bytes(user)).decode("ascii")
-        request.add_header("Authorization", f"Basic {token}")
-    return request
