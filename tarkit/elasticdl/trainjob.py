@@ -137,9 +137,6 @@ class TrainJob:
             port["containerPort"] = documents[0]["spec"]["ports"][number]["targetPort"] = first + number
         mains[0]["readinessProbe"]["httpGet"]["port"] = first + 1
 
-    def _has(self, kind: str) -> bool:
-        return any(role.kind == kind for role in self.roles)
-
     def _most(self, role: Role) -> int:
         return max(role.number, self.most_workers) if role.kind == "worker" else role.number
 
@@ -160,7 +157,7 @@ class TrainJob:
             put_named(spec["template"]["spec"]["containers"][0]["env"], {"name": name, "value": value})
         pod, container = self._pod(job, role, role.image or self.image)
         *start, _, end = container["command"]
-        beside = role.kind in _WATCHERS or (role.kind == "worker" and self._has("chief"))
+        beside = role.kind in _WATCHERS or (role.kind == "worker" and any(each.kind == "chief" for each in self.roles))
         container["command"] = [*start, escape_in(container, self.command), *([end] if beside else [])]
         pod["initContainers"][0] |= {"image": self.image, **self._pull}
         pod["initContainers"][0]["command"][-1] = str(self.grace)

@@ -95,13 +95,6 @@ class _Expression:
     Args:
         text: the text.
         option: the option that has it, for messages.
-
-    Attributes:
-        fields: names of the fields in it.
-        contents: names of the fields whose contents it reads; of the others, it needs only the size
-            or whether the sample has them.
-        found: values of JSON in it, such as ``json.width`` -> True if a sample had it; those that
-            no sample was asked for are not in it.
     """
 
     def __init__(self, text: str, option: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -15,9 +15,6 @@ from tarkit.names.redaction import exposure
 from ...shared.program import Seconds, say, standard_options, write_stdout
 from ...shared.sections import LongHelp
 from ..clusteroptions import not_empty
-
-if TYPE_CHECKING:
-    from tarkit.elasticdl.trainjob import TrainJob
 
 _EPILOG = """\b
 Examples:
@@ -280,9 +277,10 @@ def command(verbose: bool, **options: Any) -> int:
     -j 8 changes their number while they run. Parameter servers and evaluators end --end_grace
     seconds after the last record is done. The pods have no access to the API.
     """
+    from tarkit.elasticdl.trainarguments import train_job
     from tarkit.k8s.yamltext import dump_documents
 
-    documents = _job(**options).documents()
+    documents = train_job(options).documents()
     if wrong := exposure("--training_data", options["training_data"] or ""):
         say("kubetpl", f"warning: {printable(wrong)}")
     write_stdout(dump_documents(documents).encode())
@@ -291,11 +289,7 @@ def command(verbose: bool, **options: Any) -> int:
 
 def train_documents(words: list[str]) -> list[dict[str, Any]]:
     """Return the manifests that the arguments ask for, to run on this machine."""
-    with command.make_context("kubetpl train", words) as context:
-        return _job(**context.params).documents(here=os.getcwd())
-
-
-def _job(**given: Any) -> TrainJob:
     from tarkit.elasticdl.trainarguments import train_job
 
-    return train_job(given)
+    with command.make_context("kubetpl train", words) as context:
+        return train_job(context.params).documents(here=os.getcwd())
