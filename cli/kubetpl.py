@@ -32,7 +32,7 @@ VERBS = {
         "pai": "Print a run of tarproc over shards as a job of OpenPAI, with a task for each slice of them.",
     },
     "Run a manifest on this machine": {
-        "local": "Run on this machine the manifest of -f FILE, or of a generator such as indexed -n x ….",
+        "local": "Run on this machine the manifest of -f FILE, or of a generator such as indexed -n x …."
     },
     "Jobs in a cluster": {
         "status": "Show the progress of Job NAME, why its pods failed, and why nothing runs.",

@@ -54,11 +54,7 @@ Examples:
 @click.option("--force", is_flag=True, help="Replace the files of an earlier run.")
 @standard_options
 def command(
-    training_data_dir: str | None,
-    training_data_tar_file: str | None,
-    output_dir: str,
-    verbose: bool,
-    **options: Any,
+    training_data_dir: str | None, training_data_tar_file: str | None, output_dir: str, verbose: bool, **options: Any
 ) -> int:
     """Make RecordIO files of tf.train.Examples, in tasks on a Spark cluster.
 

@@ -8,13 +8,7 @@ from tarkit.errors import counted
 from tarkit.names.url import display_name
 
 from ..shared.completion import format_values
-from ..shared.program import (
-    dry_run_option,
-    gathering_options,
-    names_in,
-    refuse_mixed_output,
-    source_format_option,
-)
+from ..shared.program import dry_run_option, gathering_options, names_in, refuse_mixed_output, source_format_option
 from ..shared.shardverb import VerbRun, shard_verb
 
 _EPILOG = """\b

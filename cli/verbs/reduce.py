@@ -42,8 +42,7 @@ _MOST_LINES = 10
 )  # fmt: skip
 @work_option("command", help="Shell command to run in the folder of each group.")
 @work_option(
-    "function",
-    help="Python function of the group's name and an iterator of its samples: module:name or file.py:name.",
+    "function", help="Python function of the group's name and an iterator of its samples: module:name or file.py:name."
 )
 @work_option("shell")
 @work_option("shell_flags")

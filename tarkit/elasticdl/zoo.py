@@ -18,13 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from tarkit.errors import (
-    EXIT_NOT_FOUND,
-    CommandNotRunnableError,
-    MissingInputError,
-    UsageError,
-    printable,
-)
+from tarkit.errors import EXIT_NOT_FOUND, CommandNotRunnableError, MissingInputError, UsageError, printable
 
 ENGINES = ("docker", "podman", "buildah")
 """Container engines, in the order of preference."""

@@ -8,14 +8,7 @@ from typing import BinaryIO
 
 from tarkit.errors import MissingInputError
 from tarkit.formats.tally import Tally
-from tarkit.names.outputnames import (
-    DONE_SUFFIX,
-    FAILED_SUFFIX,
-    INDEX_SUFFIX,
-    SEEK_SUFFIX,
-    SHARD_SUFFIX,
-    is_packed_name,
-)
+from tarkit.names.outputnames import DONE_SUFFIX, FAILED_SUFFIX, INDEX_SUFFIX, SEEK_SUFFIX, SHARD_SUFFIX, is_packed_name
 from tarkit.names.url import display_name, is_stream, join, local_path, reads_once, scheme_of
 from tarkit.store.entries import entries, stat
 

@@ -132,9 +132,7 @@ class ODPSDataReader(AbstractDataReader):
                 raise ReplacedError(reason, url=self._name, hint=ANEW)
             if reader.count < end:
                 raise DataError(
-                    f"has {reader.count} rows, and rows {start} to {end - 1} were asked for",
-                    url=self._name,
-                    hint=ANEW,
+                    f"has {reader.count} rows, and rows {start} to {end - 1} were asked for", url=self._name, hint=ANEW
                 )
             counted = reader.count
             rows = iter(reader.read(start=start, count=end - start, columns=self._columns))

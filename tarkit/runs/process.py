@@ -346,11 +346,7 @@ def _list_outputs(work: Work, manifest: str, outputs: Sequence[str]) -> None:
 
 
 def process_outputs(
-    work: Work,
-    outputs: Sequence[tuple[str, str]],
-    counts: Counts,
-    reporter: Reporter,
-    record: RunRecord | None = None,
+    work: Work, outputs: Sequence[tuple[str, str]], counts: Counts, reporter: Reporter, record: RunRecord | None = None
 ) -> None:
     """Make each output that is not done.
 

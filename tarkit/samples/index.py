@@ -85,12 +85,7 @@ class ShardIndex:
     """
 
     def __init__(
-        self,
-        lines: list[bytes] | None = None,
-        url: str = "",
-        rule: KeyRule = first_dot,
-        *,
-        escaped: bool = False,
+        self, lines: list[bytes] | None = None, url: str = "", rule: KeyRule = first_dot, *, escaped: bool = False
     ) -> None:
         # Text takes a tenth of the memory of tuples.
         self._lines = [] if lines is None else lines

@@ -106,12 +106,7 @@ def index_all(
 
 
 def ensure_index(
-    url: str,
-    *,
-    force: bool = False,
-    dry_run: bool = False,
-    rule: str | KeyRule = first_dot,
-    listed: bool = False,
+    url: str, *, force: bool = False, dry_run: bool = False, rule: str | KeyRule = first_dot, listed: bool = False
 ) -> IndexOutcome:
     """Make the index of a shard, unless a current one exists.
 

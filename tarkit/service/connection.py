@@ -263,12 +263,7 @@ class ServiceConnection:
 
 
 def watched_progress(
-    address: str,
-    certificate: str | None = None,
-    token: str | None = None,
-    *,
-    patience: float = 60.0,
-    watcher: str = "",
+    address: str, certificate: str | None = None, token: str | None = None, *, patience: float = 60.0, watcher: str = ""
 ) -> Iterator[list[DataSetProgress]]:
     """Yield the progress of all data sets, once a second, until all have ended.
 

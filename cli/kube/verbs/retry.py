@@ -12,13 +12,7 @@ from tarkit.errors import EXIT_OK, ClusterDeniedError, ClusterUnreachableError, 
 from tarkit.extras import MissingExtraError
 from tarkit.k8s.apiobject import Object, name_of, stage_of
 from tarkit.k8s.cluster.connection import Cluster
-from tarkit.k8s.cluster.retryjob import (
-    Changes,
-    refuse_orphans,
-    refuse_running,
-    retry_documents,
-    with_list,
-)
+from tarkit.k8s.cluster.retryjob import Changes, refuse_orphans, refuse_running, retry_documents, with_list
 from tarkit.k8s.cluster.runjobs import failed_of, find_jobs, is_run
 from tarkit.k8s.cluster.runrecords import RecordSource, RunRecords, is_per_shard
 from tarkit.k8s.cluster.stagejobs import refuse_set_retry

@@ -13,14 +13,7 @@ from tarkit.k8s.cluster.jobstatus import run_status, status_from_records
 from tarkit.k8s.cluster.runjobs import find_jobs
 
 from ...shared.results import Results
-from ..clusteroptions import (
-    cluster_options,
-    job_argument,
-    manifest_option,
-    open_cluster,
-    record_options,
-    record_source,
-)
+from ..clusteroptions import cluster_options, job_argument, manifest_option, open_cluster, record_options, record_source
 from ..jobtext import show_status
 
 _EPILOG = """\b

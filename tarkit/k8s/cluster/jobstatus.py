@@ -11,14 +11,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
-from tarkit.errors import (
-    EXIT_FAILED,
-    EXIT_OK,
-    EXIT_SET_ASIDE,
-    ClusterUnreachableError,
-    TarkitError,
-    UsageError,
-)
+from tarkit.errors import EXIT_FAILED, EXIT_OK, EXIT_SET_ASIDE, ClusterUnreachableError, TarkitError, UsageError
 from tarkit.k8s import apiobject as api
 from tarkit.k8s.apiobject import Object
 from tarkit.k8s.cluster.connection import Cluster

@@ -209,21 +209,21 @@ def _generator(example: str) -> Generator:
 
 SHUFFLE = _generator(
     "kubetpl shuffle -n mixed -I IMAGE 's3://bucket/raw-{000000..001281}.tar' \\\n"
-    "      -O s3://bucket/mixed --shards 1282 --seed 1 | kubectl apply -f -",
+    "      -O s3://bucket/mixed --shards 1282 --seed 1 | kubectl apply -f -"
 )
 SORT = _generator(
     "kubetpl sort -n sorted -I IMAGE 's3://bucket/raw-{000000..001281}.tar' \\\n"
-    "      -O s3://bucket/sorted --by json.width --shards 1282 | kubectl apply -f -",
+    "      -O s3://bucket/sorted --by json.width --shards 1282 | kubectl apply -f -"
 )
 JOIN = _generator(
     "kubetpl join -n both -I IMAGE 's3://bucket/jpg-{000..147}.tar' -- 's3://bucket/txt-{000..147}.tar' \\\n"
-    "      -O s3://bucket/both --shards 148 | kubectl apply -f -",
+    "      -O s3://bucket/both --shards 148 | kubectl apply -f -"
 )
 REDUCE = _generator(
     "kubetpl reduce -n videos -I IMAGE 's3://bucket/frames-{000..147}.tar' --by folder \\\n"
-    "      -c 'convert 0*/sample.png sample.gif' -O s3://bucket/videos | kubectl apply -f -",
+    "      -c 'convert 0*/sample.png sample.gif' -O s3://bucket/videos | kubectl apply -f -"
 )
 DEDUP = _generator(
     "kubetpl dedup -n unique -I IMAGE 's3://bucket/raw-{000000..001281}.tar' --by jpg \\\n"
-    "      -O s3://bucket/unique | kubectl apply -f -",
+    "      -O s3://bucket/unique | kubectl apply -f -"
 )

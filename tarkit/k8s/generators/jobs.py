@@ -63,7 +63,4 @@ JOB = Generator(
     "kubetpl job -n job0000 -I example.com/etl:1 -c 'curl -sf URL | tarproc -c \"ls -l\"' | kubectl apply -f -",
     fill_template,
 )
-POD = Generator(
-    "kubetpl pod -n shell -I ubuntu:24.04 -c 'sleep 1h' | kubectl apply -f -",
-    fill_template,
-)
+POD = Generator("kubetpl pod -n shell -I ubuntu:24.04 -c 'sleep 1h' | kubectl apply -f -", fill_template)

@@ -97,12 +97,7 @@ def service_documents(request: Request) -> list[Document]:
     return found
 
 
-SERVICE = Generator(
-    "kubetpl service -a bigdata19 -P 7880 | kubectl apply -f -",
-    service_documents,
-)
+SERVICE = Generator("kubetpl service -a bigdata19 -P 7880 | kubectl apply -f -", service_documents)
 CONFIGMAP = Generator(
-    "kubetpl configmap files mapper.py labels.txt | kubectl apply -f -",
-    configmap_documents,
-    words="[NAME] FILE...",
+    "kubetpl configmap files mapper.py labels.txt | kubectl apply -f -", configmap_documents, words="[NAME] FILE..."
 )

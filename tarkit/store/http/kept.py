@@ -131,10 +131,7 @@ class _Exchange:
     """
 
     def __init__(
-        self,
-        connection: http.client.HTTPConnection | None,
-        server: tuple[str, str],
-        response: http.client.HTTPResponse,
+        self, connection: http.client.HTTPConnection | None, server: tuple[str, str], response: http.client.HTTPResponse
     ) -> None:
         self._connection, self._server = connection, server
         self.response = response

@@ -52,11 +52,7 @@ def _one_attempt(fs: Any) -> dict[str, Any]:
             f"the file of certificates {printable(bundle)} does not exist; correct AWS_CA_BUNDLE, ca_bundle or verify"
         )
     once = {"retries": {"total_max_attempts": 1, "mode": "standard"}}
-    ours = {
-        "connect_timeout": _CONNECT_SECONDS,
-        "read_timeout": _READ_SECONDS,
-        "http_session_cls": _direct_sessions(),
-    }
+    ours = {"connect_timeout": _CONNECT_SECONDS, "read_timeout": _READ_SECONDS, "http_session_cls": _direct_sessions()}
     return {**ours, **fs.config_kwargs, **once}
 
 
