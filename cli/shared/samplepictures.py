@@ -42,7 +42,6 @@ def write_sheet(
 
     Args:
         output: URL of the page.
-        title: title of the page.
         number: largest number of samples; None: as many as a page may have.
         edge: longer edge of its pictures, in pixels.
         parallel: number of processes that decode pictures.

@@ -239,7 +239,6 @@ def shard_verb(
         is_described: True to end the help with a paragraph on the forms of the inputs.
         reads_twice: True if the inputs must be files or objects, and cannot be streams.
         only_messages: True if standard output has only messages, see :class:`Results`.
-        cls: class of the command.
     """
 
     def decorate(function: Callable[..., int | None]) -> click.Command:

@@ -32,7 +32,6 @@ def table_rows(
         kind: a value of KINDS, or another delimiter.
         only: columns that are enough; None: all.
         quoting: values of CSV may be in quotes; None: in all but TSV.
-        encoding: encoding of the text.
         check: called with the names of the columns, of JSON lines for each row.
 
     Raises:

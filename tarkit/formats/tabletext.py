@@ -60,7 +60,6 @@ def delimited_rows(url: str, *, delimiter: str, quoting: bool, encoding: str) ->
         url: path or URL of the table.
         delimiter: the character between values.
         quoting: values may be in quotes, as in RFC 4180; False: a quote is a character.
-        encoding: encoding of the text.
 
     Raises:
         DataError: a row has more or fewer values than there are names, its quotes are not those of

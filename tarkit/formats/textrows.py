@@ -60,7 +60,6 @@ def _ends_in_quotes(line: bytes, is_open: bool, quoted: re.Pattern[bytes]) -> bo
     """Return True if quoted text continues after a line.
 
     Args:
-        line: the line.
         is_open: True if the line begins in quoted text; False if a row begins here.
         quoted: pattern of a quoted field.
     """

@@ -67,7 +67,6 @@ def gather(paths: Iterable[str], *, rule: KeyRule, folder: str = ".", leave_out:
 
     Args:
         paths: files and folders, relative to ``folder``.
-        rule: key rule.
         folder: folder where relative paths begin.
         leave_out: files that are skipped when they are found in a folder: the output.
 
@@ -211,7 +210,6 @@ def parse_plan(plan: str, *, rule: KeyRule, folder: str = ".", allow_pipe: bool 
 
     Args:
         plan: path or URL of the plan.
-        rule: key rule.
         folder: folder where relative paths begin.
         allow_pipe: True if sources may be commands.
 
@@ -273,7 +271,6 @@ def refuse_same_extension(files: Iterable[MemberFile], rule: KeyRule) -> None:
 
     Args:
         files: files, those of one sample next to each other.
-        rule: key rule.
 
     Raises:
         DataError: two files of a sample have the same extension.

@@ -283,9 +283,7 @@ def _key_and_end(line: bytes, before: int, rule: KeyRule, escaped: bool) -> tupl
     """Return the key of a sample, and the offset where the sample ends.
 
     Args:
-        line: line of the sample.
         before: offset where the sample before it ends.
-        rule: key rule.
         escaped: True if names are escaped.
 
     Raises:

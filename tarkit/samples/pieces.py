@@ -37,7 +37,6 @@ def sample_pieces(
     Args:
         read: function that reads up to n bytes, as for :func:`tarkit.samples.read.read_members`.
         url: URL of the shard, for errors.
-        rule: key rule.
         on_repeated_key: error or allow, as for :func:`tarkit.samples.sample.group_by_keys`.
         tally: filled with counts.
         mem: largest size of a sample in bytes.

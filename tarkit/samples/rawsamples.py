@@ -73,7 +73,6 @@ def raw_samples(
 
     Args:
         url: path or URL of the shard.
-        rule: key rule.
         tally: filled with counts.
         globals_seen: the first global extended header that would change members of other shards is
             added; such a header is an error at the next shard.

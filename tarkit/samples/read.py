@@ -227,7 +227,6 @@ def placed_samples(
     Args:
         read: function that reads up to n bytes, as for :func:`read_members`.
         url: URL of the shard, for errors.
-        rule: key rule.
         on_damage: error or skip, as for :func:`read_members`.
         tally: filled with counts and damage.
         large: policy for members too large for memory. None: each content is replaced by a range of

@@ -59,7 +59,6 @@ def why_reserved(field: str, prefix: str = "") -> str:
     """Explain why a field cannot have a reserved name, and suggest a name.
 
     Args:
-        field: the field.
         prefix: beginning of the name of its file.
     """
     plain = prefix + (field.strip("_") or "field")

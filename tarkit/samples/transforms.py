@@ -57,7 +57,6 @@ def only_fields(sample: Sample, wanted: Iterable[str], lacking: dict[str, int]) 
     """Return a sample with only the wanted fields, and its metadata.
 
     Args:
-        sample: the sample.
         wanted: names of fields, or alternatives such as ``png|jpg``.
         lacking: wanted field -> number of samples that lack it; counted here.
     """

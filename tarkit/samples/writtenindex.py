@@ -48,7 +48,6 @@ class WrittenIndex:
         """Add one sample.
 
         Args:
-            key: its key.
             plan: its fields, each with the end of its member name.
             pieces: header, content and padding of each field in turn.
         """

@@ -57,7 +57,6 @@ class Dispatcher:
 
     Args:
         journal: journal that stores the state.
-        rules: rules of leases.
         grace: seconds between the loss of a worker's connection and that of its leases, in which
             the worker may come back.
         clock: function that returns seconds and never goes back.

@@ -89,7 +89,6 @@ def run_tasks(context: Any, function: Callable[[T], R], arguments: Sequence[T]) 
     their end, then the error is raised.
 
     Args:
-        context: a SparkContext.
         function: pickled, as its arguments and results are.
 
     Raises:

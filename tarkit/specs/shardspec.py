@@ -314,7 +314,6 @@ def counted_shards(
     The number is None if there are very many, or if the only input is a stream.
 
     Args:
-        specs: shard specs.
         allow_pipe_in_lists: True if a list may have ``pipe:`` commands.
         outputs: paths and URLs of the outputs.
         must_exist: True to check now that local shards exist. A single input is not checked,

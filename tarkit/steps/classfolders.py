@@ -64,7 +64,6 @@ def class_folders(
     Args:
         root: folder of the class folders.
         classes: numbers of the classes; None: the folders, sorted.
-        rule: key rule.
         leave_out: files that are skipped: the outputs.
 
     Raises:

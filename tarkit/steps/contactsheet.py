@@ -78,7 +78,6 @@ def contact_sheet(
     Args:
         samples: the samples; one more than ``number`` is read, to know if there are more. A value
             that is not bytes stands for one that is too large.
-        title: title of the page.
         number: largest number of samples, up to MOST_SAMPLES.
         edge: length of the longer edge of a thumbnail, in pixels.
         parallel: number of processes that decode pictures.

@@ -35,10 +35,6 @@ def content_problems(field: str, data: bytes) -> Iterator[ContentProblem]:
     """Yield the problems of the content of a field, which is not empty.
 
     The extension of the field's name decides how it is checked.
-
-    Args:
-        field: name of the field.
-        data: its content.
     """
     extension, is_compressed = extension_of(field)
     kind, check = _CHECKS.get(extension, ("picture", check_picture))

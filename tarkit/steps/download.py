@@ -407,7 +407,6 @@ def fetched(
     """Yield the samples of the rows whose files were all fetched, in the order of the rows.
 
     Args:
-        rows: the rows.
         options: limits and policies.
         failed: called with each file that failed, before the next sample.
 

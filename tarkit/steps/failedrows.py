@@ -66,7 +66,6 @@ def fetched_and_listed(
     """Yield the samples of rows as :func:`tarkit.steps.download.fetched`, and list the failed rows.
 
     Args:
-        rows: the rows.
         options: limits and policies.
         table: name of the table of failed rows, which is published after the last sample.
         reasons: filled at the end: number of failures by reason.

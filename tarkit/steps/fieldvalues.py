@@ -22,7 +22,6 @@ def value_text(field: str, content: Any, most: int) -> str | None:
     A value that cannot be decoded is replaced by the reason in parentheses.
 
     Args:
-        field: name of the field.
         content: its bytes; None is returned for a stand-in for bytes.
         most: number of characters after which the text is cut; it ends with "…" then.
     """

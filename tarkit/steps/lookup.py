@@ -24,7 +24,6 @@ def fresh_indexed(url: str, rule: KeyRule, stale: list[str]) -> IndexedShard | N
 
     Args:
         url: path or URL of the shard.
-        rule: key rule.
         stale: the name of an index that does not fit its shard, or is older, is added to it.
 
     Raises:
@@ -50,7 +49,6 @@ def indexed_by_headers(url: str, rule: KeyRule, tally: Tally) -> IndexedShard | 
 
     Args:
         url: path or URL of the shard.
-        rule: key rule.
         tally: filled with counts of skipped members.
 
     Raises:
@@ -72,7 +70,6 @@ def samples_at(shard: IndexedShard, numbers: Iterable[int], *, parallel: int = 1
     """Yield samples of a shard in the given order, with one read of a range for each.
 
     Args:
-        shard: the shard.
         numbers: numbers of samples, from 0.
         parallel: number of reads of a remote shard at once.
 

@@ -28,9 +28,7 @@ def pick_samples(
     shard or a stream may have.
 
     Args:
-        keys: the keys.
         urls: paths and URLs of shards.
-        rule: key rule.
         parallel: number of shards to look into, or of reads of a remote shard, at once.
         tally: filled with counts of the shards that are read.
         stale: filled with the names of indexes that were not used, since they are stale.

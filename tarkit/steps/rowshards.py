@@ -255,7 +255,6 @@ def _checked(name: str, record: DoneRecord | None, digest: str, is_longer: bool)
 
     Args:
         name: name of the shard.
-        record: its record.
         digest: digest of the rows that it was made of, as they are now.
         is_longer: True if there are more rows now.
 

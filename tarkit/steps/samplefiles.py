@@ -110,7 +110,6 @@ def gathered_files(
     Args:
         paths: files, folders and ``@LIST``s.
         listed: more files and folders.
-        rule: key rule.
         folder: folder where relative paths begin.
         leave_out: files that are outputs, and so never inputs.
         skip_others: leave out files that do not belong to a sample, and count them.
@@ -142,8 +141,6 @@ def class_files(
     Args:
         root: folder of the class folders.
         classes: numbers of the classes; None: the folders, sorted, and a table is written.
-        outputs: names of the outputs.
-        rule: key rule.
         leave_out: files that are outputs, and so never inputs.
         skip_others: leave out files that do not belong to a sample, and count them.
         force: a different table of classes may be replaced.
@@ -193,7 +190,6 @@ def planned_files(plan: str, *, rule: KeyRule, folder: str = ".", allow_pipe: bo
 
     Args:
         plan: path or URL of the plan.
-        rule: key rule.
         folder: folder where relative paths begin.
         allow_pipe: True if sources may be commands.
 

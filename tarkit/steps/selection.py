@@ -131,7 +131,6 @@ class Selection:
         """Yield the selected samples, changed as the options say.
 
         Args:
-            samples: the samples.
             last: True to check at their end that each named field was in a sample; False if more
                 samples follow in a later call.
 

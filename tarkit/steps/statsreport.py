@@ -129,7 +129,6 @@ def report_page(sets: Sets, names: Sequence[str]) -> bytes:
     """Return a page with tables and plots, which needs no other file and no server.
 
     Args:
-        sets: the data sets.
         names: their names, for people.
     """
     numbers, values = [], []

@@ -60,7 +60,6 @@ class Table:
         folder: folder in which relative paths begin; None: that of the table.
         delimiter: the character between values of CSV; None: by the name.
         quoting: values may be in quotes; None: in CSV, not in TSV.
-        encoding: encoding of the text.
         rule: key rule by which the samples will be read.
         fetched: function that reads URLs; it is called once, with the rows from the first one that
             has a URL on, whose other files are read.

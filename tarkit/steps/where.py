@@ -93,7 +93,6 @@ class _Expression:
     """A text in the language of this module.
 
     Args:
-        text: the text.
         option: the option that has it, for messages.
     """
 

@@ -332,7 +332,6 @@ class DecompressingReader(Window):
 
     Args:
         read: function that returns up to n compressed bytes.
-        codec: name of the codec.
         url: URL of the stream, for errors.
         memory: largest window in bytes; a small window is always allowed.
 

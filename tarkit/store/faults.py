@@ -63,7 +63,6 @@ def is_temporary_java(exception: str, message: str) -> bool:
 
     Args:
         exception: its class without the package.
-        message: its message.
     """
     return exception in _JAVA or any(words in message for words in _JAVA_WORDS)
 

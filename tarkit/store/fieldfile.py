@@ -45,7 +45,6 @@ class FieldFile:
     share one file.
 
     Args:
-        file: the open file.
         size: size of the content in bytes.
         start: offset of the content in the file, in bytes.
         url: source of the content, for errors.
@@ -77,7 +76,6 @@ class FieldFile:
         """Write pieces to a file without a name.
 
         Args:
-            pieces: the content.
             folder: folder for the file; None: that of the system (``$TMPDIR``).
             after: the last kept field of the same sample; its file is used, because the number of
                 open files of a process is limited.
@@ -120,7 +118,6 @@ class FieldFile:
         The file is closed with the last field in it.
 
         Args:
-            descriptor: the open file.
             name: path or URL for errors.
             start: offset of the content in the file, in bytes.
             watched: True if the file must not change until all of it was read.

@@ -97,7 +97,6 @@ def _commit(url: str, endpoint: str) -> str:
     """Return the commit of a repository's URL, which has no path.
 
     Args:
-        url: URL of the repository.
         endpoint: URL of the Hub; it makes the cache separate for each Hub.
     """
     name = display_name(url)

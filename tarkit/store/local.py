@@ -27,7 +27,6 @@ class FileReader:
     """A reader of a file descriptor: of a file, of stdin, of a named pipe.
 
     Args:
-        file: the open file.
         path: path of a regular file, which must be the same at its end as when it was opened, also
             under this path. None: it must not become shorter; another program may still append to
             it.

@@ -69,9 +69,6 @@ class WholeOutput(ABC):
 class Unpublished:
     """The part of a forgotten stream that is not published.
 
-    Args:
-        name: name of the stream.
-
     Attributes:
         count: number of records written so far.
         unit: name of a record, such as sample; for the message.
@@ -213,9 +210,6 @@ class PublishStream(WholeOutput):
         """Discard the data because of an error, which every later call raises again.
 
         After commit or discard it does nothing.
-
-        Args:
-            error: the error.
         """
         if self._outcome is None:
             self._end(error)

@@ -154,10 +154,6 @@ class ResumingReader:
 
     An error is raised again by every later read: it never turns into an end.
 
-    Args:
-        origin: the object.
-        retry: policy for retries.
-
     Raises:
         MissingInputError: the object does not exist.
         StreamError: an error occurred that a retry does not change.

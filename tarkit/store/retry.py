@@ -143,8 +143,6 @@ class Patience:
         """Call a function that waits for a network until it succeeds; see :meth:`run`.
 
         Args:
-            function: the function.
-            arguments: its arguments.
             seconds: time that an attempt may take even if less is left: for many requests, or many
                 bytes.
 
@@ -159,7 +157,6 @@ class Patience:
         """Wait until the next attempt is due; return at once if ``stopped`` becomes true.
 
         Args:
-            drop: the failure.
             offset: offset in the object, for the error.
             began: time of the clock at which the failed attempt began.
             stopped: function that returns True if the stream was closed.

@@ -174,7 +174,6 @@ def copy_all(
     A copy that fails does not stop the other copies.
 
     Args:
-        jobs: the copies.
         parallel: number of files at a time.
         overwrite: True to replace an existing target. False: keep it, which is an error if its size
             differs.

@@ -28,7 +28,6 @@ def remove_if_empty(folder: str, within: int | None = None) -> bool:
     """Remove a folder if it is empty; return True if it is not empty.
 
     Args:
-        folder: path of the folder.
         within: descriptor of an open folder to which ``folder`` is relative.
 
     Raises:

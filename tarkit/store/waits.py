@@ -207,8 +207,6 @@ class Workers(concurrent.futures.ThreadPoolExecutor):
         """Yield the result of a function for each item, in order.
 
         Args:
-            function: the function.
-            items: the items.
             most: number of items that are taken before their turn.
         """
         left, running = iter(items), collections.deque[concurrent.futures.Future[T]]()

@@ -110,7 +110,6 @@ class ChunkWalk:
         """Report a chunk with a correct checksum whose content is not valid.
 
         Args:
-            chunk: the chunk.
             lost: number of lost records.
             reason: what is wrong with it.
 

@@ -183,7 +183,6 @@ def why_not_a_file(header: MemberHeader, records: dict[str, bytes], header_bytes
     """Return the reason why a member is not a regular file followed by its content, or None.
 
     Args:
-        header: header of the member.
         records: records of the extended headers before it. A hard link with a size and a pax header
             is followed by its content (pax -o linkdata), as libarchive takes it; in other archives
             the size has no meaning.
@@ -216,11 +215,7 @@ def _pax_record(key: bytes, value: bytes) -> bytes:
 
 
 class _Table(dict[int, _Value]):
-    """A function of a number, whose first results are kept: sizes and checksums come back.
-
-    Args:
-        function: the function.
-    """
+    """A function of a number, whose first results are kept: sizes and checksums come back."""
 
     def __init__(self, function: Callable[[int], _Value]) -> None:
         self._function = function

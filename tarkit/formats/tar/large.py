@@ -90,11 +90,7 @@ class KeepInFiles(LargeMembers):
 
 
 class InPlace(KeepInFiles):
-    """A policy that leaves content of more than 64 KiB in its shard, a plain local file.
-
-    Args:
-        reader: reader of the shard.
-    """
+    """A policy that leaves content of more than 64 KiB in its shard, a plain local file."""
 
     def __init__(self, reader: InPlaceReader) -> None:
         super().__init__(member_limit=IN_PLACE)

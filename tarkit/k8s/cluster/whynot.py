@@ -142,11 +142,7 @@ def _suspended(job: Object) -> Reason:
 
 
 def _refusals(events: Sequence[Object]) -> list[Reason]:
-    """Return the last error of creating pods of a Job, unless pods were created since.
-
-    Args:
-        events: events of the Job.
-    """
+    """Return the last error of creating pods of a Job, unless pods were created since."""
     since = max((_when(each) for each in events if each.get("reason") == "SuccessfulCreate"), default=0.0)
     refused = [each for each in events if each.get("reason") == "FailedCreate" and _when(each) >= since]
     if not refused:

@@ -193,9 +193,6 @@ def process_of(job: LocalJob, index: int, name: str, folder: str, sources: Sourc
 
     Its folders are created in the folder of the run.
 
-    Args:
-        name: name of the pod.
-
     Raises:
         CommandNotRunnableError: its program is not installed.
         UsageError: it has no command, or a ConfigMap is missing.

@@ -125,7 +125,6 @@ class LocalPod:
     Poll it until it returns its exit code: for a signal 128 plus its number, as in a cluster.
 
     Args:
-        name: name of the pod.
         log: path of its log.
 
     Attributes:

@@ -133,8 +133,6 @@ class HdfsOrigin(ReportedOrigin):
     DataNodes verify their checksums.
 
     Args:
-        client: client of the cluster.
-        path: path of the file.
         stop: offset where the wanted part of the file ends; None: all of it.
     """
 
@@ -220,7 +218,6 @@ class HdfsSink:
 
         Args:
             broken: the writer that failed.
-            data: the data.
             closes: True if the file ends with it.
             drop: the error of the writer.
 

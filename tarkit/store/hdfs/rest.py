@@ -153,7 +153,6 @@ class WebHdfsClient(HdfsClient):
 
         Args:
             node: host:port of its HTTP server.
-            path: path of a file.
             offset: offset in the file, of a block on that DataNode.
         """
         host, _, port = node.rpartition(":")
@@ -194,11 +193,8 @@ class WebHdfsClient(HdfsClient):
         """Return the object in an answer, {} if it is empty.
 
         Args:
-            method: method of the request.
             path: path on the cluster.
-            op: operation.
             part: name of an object in the answer, which is returned instead.
-            options: options of the operation.
             shown: path that errors name; None: ``path``.
         """
         about = shown or path

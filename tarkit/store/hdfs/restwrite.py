@@ -30,7 +30,6 @@ class ChunkedPut:
     Args:
         connection: connection to the DataNode.
         target: path and query of the request.
-        headers: headers of the request.
         refused: function that raises the error for an answer that is not a success.
     """
 

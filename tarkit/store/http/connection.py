@@ -210,7 +210,6 @@ class HttpBody(Body):
     """The body of one answer.
 
     Args:
-        response: the answer.
         url: URL with its secrets, which are taken out of messages.
         offset: offset in the object at which the body begins, in bytes.
         end: offset at which it ends, None if it is not announced.

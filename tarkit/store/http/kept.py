@@ -67,7 +67,6 @@ def get_range(url: str, name: str, start: int, stop: int, headers: dict[str, str
     """Request a range once; None if the answer is not exactly that range of an object with marks.
 
     Args:
-        url: URL of the object.
         name: URL for messages.
         start: first byte.
         stop: byte after the last one.
@@ -127,7 +126,6 @@ class _Exchange:
     Args:
         connection: its connection; None if that is not kept.
         server: scheme and server.
-        response: the answer.
     """
 
     def __init__(
@@ -195,7 +193,6 @@ class HttpRanges:
     """Ranges of an object whose server answers a Range with those bytes, and identifies them.
 
     Args:
-        url: URL of the object.
         name: URL for messages.
         first: first byte of the object.
     """

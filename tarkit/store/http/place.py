@@ -133,7 +133,6 @@ def range_of_origin(
         start: first byte.
         stop: byte after the last one.
         size: expected size of the object in bytes.
-        retry: policy for retries.
     """
     with suppress(_NotInParts):
         return read_part(origin_of(stop), start, stop, size, retry)
@@ -155,9 +154,7 @@ class HttpOrigin(Origin):
     """The object of the first answer.
 
     Args:
-        url: URL of the object.
         name: URL for messages.
-        retry: policy for retries.
         stop: offset where the wanted part ends; _NotInParts is raised if the first answer is not
             about a part. None: all of it.
     """

@@ -62,14 +62,12 @@ def open_sink(url: str, name: str, *, if_absent: bool = False, sync: bool = True
     """Open a file to write, which appears at commit.
 
     Args:
-        url: URL of the file.
         name: URL for messages.
         if_absent: True to publish only if the name does not exist. A store for which a module has
             the class ``STORE`` decides that itself, at commit. For other stores it is checked when
             opening and right before the upload, so two writers that finish at the same moment may
             both succeed; the file is complete.
         sync: not used.
-        retry: policy for retries.
     """
     fs, path = filesystem(url, name)
     store = _known(url, fs, "STORE")

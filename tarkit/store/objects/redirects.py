@@ -18,10 +18,6 @@ from tarkit.store.retry import Dropped
 def refuse_redirect(status: int, location: str | None) -> None:
     """Reject an answer of a store that is a redirect.
 
-    Args:
-        status: status of the answer.
-        location: its Location header.
-
     Raises:
         Dropped: the answer is a redirect.
     """

@@ -57,11 +57,7 @@ def _one_attempt(fs: Any) -> dict[str, Any]:
 
 
 def without_redirects(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return settings that keep s3fs from following redirects, for a class that is not replaced.
-
-    Args:
-        settings: settings of the user.
-    """
+    """Return settings that keep s3fs from following redirects, for a class that is not replaced."""
     try:
         return {"config_kwargs": {"http_session_cls": _direct_sessions(), **settings.get("config_kwargs", {})}}
     except ImportError:

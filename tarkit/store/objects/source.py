@@ -131,8 +131,6 @@ class SourceOrigin(ReportedOrigin):
     """One object of a store that tarkit knows.
 
     Args:
-        source: reader of the object.
-        url: URL of the object.
         name: URL for messages.
         stop: offset where the wanted part ends; None: all of it.
     """
@@ -184,8 +182,6 @@ class SourceRanges:
     """Ranges of an object of a store that tarkit knows, by one request each.
 
     Args:
-        source: reader of the object.
-        url: URL of the object.
         name: URL for messages.
 
     Raises:
