@@ -19,6 +19,7 @@ from tarkit.mapping.openfolder import OpenFolder
 from tarkit.mapping.removal import remove_folder
 from tarkit.samples.sample import BOOKKEEPING, Sample, is_reserved, why_reserved
 from tarkit.store.fieldfile import LARGE, PIECE, FieldFile, SampleRoom, scratch_hint
+from tarkit.store.sinks import write_all
 from tarkit.store.temporary import close_locked, create_locked, may_run, try_lock
 from tarkit.store.trees import remove_if_empty
 
@@ -144,10 +145,8 @@ def write_file(path: str, content: bytes | FieldFile) -> None:
         if isinstance(content, FieldFile):
             # A copy: the command may change it, and if it fails, the original is kept.
             content.write_to(file)
-            return
-        written = os.write(file, content)
-        while written < len(content):
-            written += os.write(file, memoryview(content)[written:])
+        else:
+            write_all(file, content)
     finally:
         os.close(file)
 
