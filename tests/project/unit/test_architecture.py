@@ -49,7 +49,7 @@ LEVELS: tuple[dict[str, str], ...] = (
     {"spark": "records"},
     {"writer": "", "": ""},
     {"k8s": "*"},
-    {"elasticdl": "mastercalls trainarguments trainjob zoo"},
+    {"elasticdl": "mastercalls trainarguments zoo"},
     {"openpai": "*"},
     {"cli.shared": "*"},
     {"cli.rundisplay": ""},
