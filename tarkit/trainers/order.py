@@ -24,7 +24,7 @@ from tarkit.formats.tally import check_policy
 
 ORDER_VERSION = 3
 """Version of the order. In version 1, each epoch began with the first run; up to version 2, the
-first block of each stretch was a whole one. States of those can be used at the start of an epoch.
+first block of each stretch was a whole one; states of those have no checksum.
 """
 EQUALIZE = ("drop", "pad", "repeat")
 _MOST_RUNS = 10**8

@@ -25,6 +25,7 @@ from tarkit.store.cache import default_folder
 from tarkit.trainers.ahead import Ahead
 from tarkit.trainers.auditlog import AuditLog
 from tarkit.trainers.batchmaker import BatchMaker
+from tarkit.trainers.checkedstate import check_state, with_checksum
 from tarkit.trainers.choice import SubsetOptions
 from tarkit.trainers.delivery import Delivery
 from tarkit.trainers.fetchplan import FetchPlan
@@ -297,7 +298,7 @@ class BatchSource:
         """
         self.refuse_service()
         plan = {} if self._plan is None else self._plan.state(epoch)
-        return {**self._order_fields(), **plan, "epoch": epoch, "next_batch": next_batch}
+        return with_checksum({**self._order_fields(), **plan, "epoch": epoch, "next_batch": next_batch})
 
     def _order_fields(self) -> dict[str, Any]:
         order = {name: getattr(self.settings, name) for name in _SETTINGS}
@@ -311,16 +312,12 @@ class BatchSource:
         uses those of this source. The amounts of streams may differ, too, and streams be new.
 
         Raises:
-            UsageError: the state is of other shards, settings or another version, or its place is
-                not in the epoch; the message says which.
+            UsageError: the state was changed, is of other shards, settings or another version, or
+                its place is not in the epoch; the message says which.
         """
         self.refuse_service()
         mine = self._order_fields()
-        if not isinstance(state, Mapping):
-            raise UsageError(f"this is not the state of a data set of shards, but a {type(state).__name__}")
-        epoch, number = (checked_number(f"{name} of the state", state.get(name)) for name in ("epoch", "next_batch"))
-        if (version := state.get("version")) not in range(1, ORDER_VERSION + 1):
-            raise UsageError(f"version of the state is {printable(repr(version))}, and here it is {ORDER_VERSION}")
+        epoch, number = check_state(state)
         if self.mixture is None and "streams" in state:
             raise UsageError("the state is of a data set of streams, and this one has none")
         if number and self._plan is None and "weights" in state:

@@ -15,6 +15,7 @@ from weakref import finalize
 from tarkit.errors import UsageError
 from tarkit.extras import library
 from tarkit.names.keywords import Unpack, keywords_of
+from tarkit.trainers.checkedstate import check_state, with_checksum
 from tarkit.trainers.delivery import Delivery, UseCounts
 from tarkit.trainers.loader import EpochLoader
 from tarkit.trainers.options import OF_SHARD_MAP, SourceOptions
@@ -277,7 +278,7 @@ class BatchIterator(Iterator[Any]):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the iterator's position."""
-        return self._dataset.state(self._order.epoch, self._number) | {"workers": self._workers}
+        return with_checksum(self._dataset.state(self._order.epoch, self._number) | {"workers": self._workers})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from a state.
@@ -307,8 +308,8 @@ def dataset_state(loader_state: Any) -> dict[str, Any]:
         loader_state: result of the loader's ``state_dict()``.
 
     Raises:
-        UsageError: the state has no state of a data set, or the workers' states do not fit
-            together.
+        UsageError: the state has no state of a data set, one was changed, or the workers' states do
+            not fit together.
     """
     found = list(_states_in(loader_state))
     if not found:
@@ -316,7 +317,7 @@ def dataset_state(loader_state: Any) -> dict[str, Any]:
     first = min(found, key=lambda state: (state["epoch"], state["next_batch"]))
     if any(state["next_batch"] >= first["next_batch"] + state.get("workers", 1) for state in found):
         raise UsageError("its workers' states are not of batches in their order, as with in_order=False")
-    return {name: value for name, value in first.items() if name != "workers"}
+    return with_checksum({name: value for name, value in first.items() if name != "workers"})
 
 
 def _states_in(value: Any, later: int = 0) -> Iterator[dict[str, Any]]:
@@ -329,6 +330,7 @@ def _states_in(value: Any, later: int = 0) -> Iterator[dict[str, Any]]:
     if isinstance(value, dict):
         later = value.get("_steps_since_snapshot", later)
         if "next_batch" in value:
+            check_state(value)
             yield {**value, "next_batch": value["next_batch"] + later}
         else:
             for each in value.values():

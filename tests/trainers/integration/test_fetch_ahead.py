@@ -279,7 +279,7 @@ def test_the_shortest_epochs(server: FaultServer, local: str, tmp_path: Path) ->
     remote = put(server, local)
     found = loader(remote, cache=tmp_path, batch=SHARDS * COUNT)
     assert sum(map(len, found)) == SHARDS * COUNT
-    found.load_state_dict({**found.state_dict(), "epoch": 0, "next_batch": 1})
+    found.load_state_dict(found.source.state(0, 1))
     assert list(found) == []
     assert loader(remote, cache=tmp_path, ahead=1)
     wait_until_quiet()

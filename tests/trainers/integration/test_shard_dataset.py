@@ -27,6 +27,7 @@ from tarkit.samples.audio import Audio
 from tarkit.samples.sample import Sample
 from tarkit.specs.manifest import ManifestShard, write_manifest
 from tarkit.trainers.audit import audit_folder
+from tarkit.trainers.checkedstate import with_checksum
 
 pytestmark = NEEDS_TORCH
 COUNTS = (70, 0, 55, 31)
@@ -309,7 +310,7 @@ def test_torchdata_keeps_its_state(shards: str, epochs: list[list[list[str]]], t
     other.load_state_dict(dataset_state(state))
     assert before + keys(iter(other.loader(3))) == epochs[0]
     with pytest.raises(UsageError, match="the state has workers 2, and here it is 1: give dataset_state"):
-        dataset(shards).read_epoch().load_state_dict({**dataset_state(state), "workers": 2})
+        dataset(shards).read_epoch().load_state_dict(with_checksum({**dataset_state(state), "workers": 2}))
     with pytest.raises(UsageError, match=r"^there is no state of a ShardDataset in it$"):
         dataset_state({"a": [{}]})
 
@@ -365,7 +366,7 @@ def test_states_of_another_order_are_refused(shards: str, change: dict[str, Any]
     with pytest.raises(UsageError, match="another order: the shards are others"):
         dataset(shards.replace("{0..3}", "{0..2}")).loader().load_state_dict(state)
     with pytest.raises(UsageError, match="version of the state is 4, and here it is 3"):
-        dataset(shards).load_state_dict({**state, "version": 4})
+        dataset(shards).load_state_dict(with_checksum({**state, "version": 4}))
 
 
 def test_a_shard_that_is_damaged_ends_the_epoch_with_its_error(shards: str, tmp_path: Path) -> None:
@@ -560,7 +561,7 @@ def test_batches_that_come_out_of_order(shards: str) -> None:
         dataset(shards).loader(2, in_order=False)
     state = dataset(shards).state(0, 0)
     with pytest.raises(UsageError, match="as with in_order=False"):
-        dataset_state({number: {**state, "next_batch": number, "workers": 2} for number in (0, 3)})
+        dataset_state({n: with_checksum({**state, "next_batch": n, "workers": 2}) for n in (0, 3)})
 
 
 def test_of_two_iterations_the_first_is_over(shards: str, epochs: list[list[list[str]]]) -> None:

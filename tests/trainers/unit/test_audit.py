@@ -18,6 +18,7 @@ from tarkit.errors import CorruptRecordError, DataError, MissingInputError, Stre
 from tarkit.trainers import auditlog
 from tarkit.trainers.audit import EpochAudit, audit_folder
 from tarkit.trainers.auditlog import audit_line, parsed_line
+from tarkit.trainers.checkedstate import with_checksum
 from tarkit.trainers.loader import EpochLoader
 from tarkit.trainers.source import BatchSource
 
@@ -205,7 +206,7 @@ def test_a_state_that_is_behind_what_was_delivered_leaves_a_gap(shards: str, tmp
     training = Launch(shards, tmp_path, 2)
     state = training.step(2)
     order = training.loaders[0].source.order(0)
-    Launch(shards, tmp_path, 3, {**state, "next_batch": 4}).step(1)
+    Launch(shards, tmp_path, 3, with_checksum({**state, "next_batch": 4})).step(1)
     found = only(audit_folder(str(tmp_path)))
     missing = [place for number in (2, 3) for place in order.batch(number)]
     for place, problem in zip(missing, found.problems, strict=True):

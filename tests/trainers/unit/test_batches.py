@@ -18,6 +18,7 @@ from tarkit.errors import DecodeError, UsageError
 from tarkit.samples.codecs import decode_field
 from tarkit.samples.images import quick_decoder
 from tarkit.trainers.arrays import columns
+from tarkit.trainers.checkedstate import with_checksum
 from tarkit.trainers.loader import EpochLoader
 from tarkit.trainers.source import BatchSource
 
@@ -119,11 +120,11 @@ def test_another_batch_begins_with_an_epoch(shards: str, equalize: str) -> None:
 
 def test_a_state_of_an_earlier_version_is_of_another_order_within_an_epoch(shards: str) -> None:
     each = loader(shards)
-    state = {**each.state_dict(), "version": 1}
+    state = with_checksum({**each.state_dict(), "version": 1})
     with pytest.raises(UsageError, match=r"another order: version is 3, and it has 1; it can .* as set_epoch\(1\)$"):
-        each.load_state_dict({**state, "next_batch": 2})
-    each.load_state_dict({**state, "epoch": 3})
-    assert each.state_dict() == {**state, "epoch": 3, "version": 3}
+        each.load_state_dict(with_checksum({**state, "next_batch": 2}))
+    each.load_state_dict(with_checksum({**state, "epoch": 3}))
+    assert each.state_dict() == with_checksum({**state, "epoch": 3, "version": 3})
     with pytest.raises(UsageError, match=r"^version of the state is 4, and here it is 3$"):
         each.load_state_dict({**state, "version": 4})
 
@@ -198,7 +199,7 @@ def test_states_that_cannot_be(shards: str, change: dict[str, Any], message: str
     has not.
     """
     each = loader(shards)
-    state = {**each.state_dict(), "next_batch": 2, **change}
+    state = with_checksum({**each.state_dict(), "next_batch": 2, **change})
     with pytest.raises(UsageError, match=f"^{re.escape(message)}"):
         each.load_state_dict(state)
     assert (each.state_dict()["epoch"], each.state_dict()["next_batch"]) == (0, 0)

@@ -15,6 +15,7 @@ import pytest
 from trainshards import write_shards
 
 from tarkit.errors import DataError, TarkitError, TransformError, UsageError
+from tarkit.trainers.checkedstate import with_checksum
 from tarkit.trainers.loader import EpochLoader
 from tarkit.trainers.order import OrderSettings
 from tarkit.trainers.shardmap import ShardMap
@@ -128,12 +129,12 @@ def test_weights_change_where_an_epoch_begins(shards: str) -> None:
             UsageError, match=r"^the state is of another order: weights, replacement or epoch_size are "
         ):
             loader(shards, **change).load_state_dict(state)
-        loader(shards, **change).load_state_dict({**state, "epoch": 1, "next_batch": 0})
+        loader(shards, **change).load_state_dict(with_checksum({**state, "epoch": 1, "next_batch": 0}))
     loader(shards, {key: 2 * weight for key, weight in WEIGHTS.items()}).load_state_dict(state)
     plain = EpochLoader(BatchSource(shards, batch=6, seed=1, run=5))
     with pytest.raises(UsageError, match=r"^the state is of a data set with weights, and this one has none$"):
         plain.load_state_dict(state)
-    plain.load_state_dict({**state, "next_batch": 0})
+    plain.load_state_dict(with_checksum({**state, "next_batch": 0}))
 
 
 def test_a_weight_that_is_small_is_not_0(shards: str) -> None:
