@@ -28,7 +28,7 @@ def opened(batch=0):
 
         dataset = ShardDataset(data, batch=BATCH, equalize="pad")
         if batch:
-            dataset.load_state_dict({**dataset.state(0, 0), "next_batch": batch})
+            dataset.load_state_dict(dataset.state(0, batch))
         return dataset.loader(WORKERS)
     from streaming import StreamingDataLoader, StreamingDataset
     from streaming.base.util import clean_stale_shared_memory

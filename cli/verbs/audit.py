@@ -24,8 +24,9 @@ Examples:
 
 \b
 Exit codes: 0 each epoch is complete, and each sample was used once; 1 the last epoch is not
-complete; 2 the shards are not those of the training; 3 complete, but samples failed or were
-dropped; 65 samples are missing, were used twice, or differ from the shards; 66 the folder has no audit.
+complete, or epochs were undone by a later start; 2 the shards are not those of the training;
+3 complete, but samples failed or were dropped; 65 samples are missing, were used twice, or differ
+from the shards, a line is damaged, or DIR has the records of two trainings; 66 DIR has no audit.
 """
 
 
@@ -38,12 +39,12 @@ dropped; 65 samples are missing, were used twice, or differ from the shards; 66 
 def command(folder: str, specs: tuple[str, ...], as_json: bool, key_rule: str, verbose: bool) -> int:
     """Check that a training used each sample exactly once an epoch, from the records in DIR.
 
-    DIR is the argument audit= of ShardDataset or tarkit.batches. Samples that were delivered again
-    after the training resumed from a state are not counted twice, and are reported as used again.
+    DIR is the argument audit= of ShardDataset or tarkit.batches. Samples that were delivered before
+    the training resumed from an earlier state are not counted as used, and are reported as undone.
     Missing and repeated samples are listed by shard and number. Of streams, each sample is used
     once in a pass over its stream, and the number of used samples of each stream is shown. With
-    SHARD, the shards of the training, the delivered keys are compared with those of the shards'
-    indexes. No sample is read. Long lists are cut; -v prints all.
+    SHARD, all shards that any epoch has read, the delivered keys are compared with those of the
+    shards' indexes. No sample is read. Long lists are cut; -v prints all.
     """
     from tarkit.trainers.audit import audit_folder
 
@@ -70,7 +71,7 @@ def _line(epoch: EpochAudit) -> str:
     for number, what in (
         (epoch.left_out, "fill no batch"),
         (epoch.dropped, "left out, as they failed or transform dropped them"),
-        (epoch.again, "used before a later start, and again after it"),
+        (epoch.again, "undone by a later start"),
         (epoch.in_hand, "given, and not known to be used"),
         (len(epoch.problems), "missing, twice or wrong"),
     ):

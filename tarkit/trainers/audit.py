@@ -9,14 +9,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any
 
-from tarkit.errors import UsageError, counted
+from tarkit.errors import DataError, UsageError, counted, printable
 from tarkit.names.url import display_name, name_of_shard
 from tarkit.samples.sample import KeyRule
 from tarkit.trainers.audithistory import AuditBegin, AuditPoint, GivenBatch, is_undone, launches_of, read_history
-from tarkit.trainers.auditlog import ShardList, key_digest, parsed_line, read_shard_list
+from tarkit.trainers.auditlog import ShardList, damaged_line, key_digest, parsed_line, read_shard_list
 from tarkit.trainers.mixedorder import MixtureOrder
 from tarkit.trainers.mixture import mixture_of_state
 from tarkit.trainers.order import BatchOrder, EpochOrder, OrderSettings, Place, rank_slots
@@ -35,7 +35,7 @@ class EpochAudit:
         used: number of different samples that were used; a mixture counts uses.
         left_out: number of samples that fill no batch.
         dropped: number of samples that failed, or were dropped by the transform, in used batches.
-        again: number of samples that were used again after a later start.
+        again: number of samples that a later start has undone; they are used again after it.
         in_hand: number of samples of given batches whose use is not known.
         open_batches: number of batches that were not used completely, but may still be.
         problems: samples that are missing, repeated or wrong, a sentence each.
@@ -65,32 +65,41 @@ def audit_folder(folder: str, urls: Iterable[str] = (), rule: str | KeyRule = "f
 
     Args:
         folder: the ``audit`` folder of its data sets.
-        urls: its shards; the keys in their indexes are compared with those of the delivered
-            samples.
+        urls: all shards that it has read in any epoch; the keys in their indexes are compared with
+            those of the delivered samples.
         rule: key rule of the shards.
+
+    Returns:
+        The epochs in their order. Of epochs that no process has begun, the first one has a problem
+        that names all. An epoch that was begun, and is undone since, is not complete.
 
     Raises:
         MissingInputError: the folder has no audit.
         UsageError: the shards are not those of the training.
-        DataError: a line is damaged, or the folder also has the audit of another data set or order.
+        DataError: a line is damaged, or the folder also has the audit of another training.
     """
     begins, given = read_history(folder)
-    training = _Training(folder, list(urls), rule)
-    first = min(begins, key=lambda each: (each.point, each.at))
-    training.shards(first.state)  # those of another training are an error
+    training = _Training(folder, begins, list(urls), rule)
     launches = launches_of(begins)
     begins = [each for each in begins if not is_undone(each.point, each.at, each.rank, {each.launch}, launches)]
-    undone = [is_undone(each.point, each.at, each.begin.rank, each.before, launches) for each in given]
-    # An epoch that was begun, and all of which is undone, is not behind the training.
-    reached = (each.point.epoch for each, done in zip(given, undone, strict=True) if not done)
-    last, epochs = max(*(each.point.epoch for each in begins), *reached, 0), []
-    for epoch in range(min(each.point.epoch for each in begins), last + 1):
-        found = _EpochJudge(epoch, training, begins, epoch == last)
-        for batch, done in zip(given, undone, strict=True):
-            if batch.point.epoch == epoch:
-                found.take(batch, undone=done)
-        if found.begun or epoch < last:
-            epochs.append(found.result())
+    batches: dict[int, list[tuple[GivenBatch, bool]]] = {each.point.epoch: [] for each in begins}
+    last = max(batches)
+    for each in given:
+        undone = is_undone(each.point, each.at, each.begin.rank, each.before, launches)
+        batches.setdefault(each.point.epoch, []).append((each, undone))
+        last = last if undone else max(last, each.point.epoch)
+    epochs: list[EpochAudit] = []
+    for epoch in sorted(batches):
+        judge = _EpochJudge(epoch, training, begins, is_passed=epoch < last)
+        for batch, undone in batches[epoch]:
+            judge.take(batch, undone=undone)
+        found = judge.result()
+        if epochs and epochs[-1].epoch + 1 < epoch <= last:
+            first = epochs[-1].epoch + 1
+            which = f"epoch {first}" if first == epoch - 1 else f"epochs {first} to {epoch - 1}"
+            problems = [f"missing: no process has begun {which}"]
+            epochs.append(EpochAudit(first, found.samples, found.batches, problems=problems))
+        epochs.append(found)
     return epochs
 
 
@@ -99,43 +108,70 @@ class _Training:
 
     Args:
         folder, urls, rule: see :func:`audit_folder`.
+        begins: all begins, by their points.
+
+    Raises:
+        UsageError, DataError: see :func:`audit_folder`.
     """
 
-    def __init__(self, folder: str, urls: list[str], rule: str | KeyRule) -> None:
-        self._folder = folder
+    def __init__(self, folder: str, begins: list[AuditBegin], urls: list[str], rule: str | KeyRule) -> None:
+        self._lists: dict[tuple[object, object], ShardList] = {}
+        self._parts: dict[str, tuple[list[tuple[str, int]], list[str] | None]] = {}
+        """For each stream its shards, and their chosen samples."""
+        for each in begins:
+            key = each.state["shards"], each.state.get("subset")
+            if key not in self._lists:
+                self._lists[key] = found = read_shard_list(folder, each.state)
+                for name, part in found.parts():
+                    if part[0] and self._parts.setdefault(name, part) != part:
+                        reason = f"the shards of stream {printable(name)!r}, or the samples chosen of them, are others"
+                        raise DataError(reason, url=each.path, offset=each.offset)
         self._samples = ShardMap(urls, rule=rule) if urls else None
-        self._lists: dict[tuple[str, str], ShardList] = {}
+        self._given = {} if self._samples is None else self._find(self._samples)
+        """For each stream, the numbers of its shards among the given ones."""
         self.digests = None if self._samples is None else cache(partial(_digests_of, self._samples))
-        """Digests of the keys of a shard."""
+        """Digests of the keys of a given shard."""
         self.passes: dict[tuple[str, int], bytearray] = {}
         """For each stream and pass, which samples were used."""
 
     def shards(self, state: Mapping[str, Any]) -> ShardList:
-        """Return the shards of a state.
+        """Return the shards of a state."""
+        return self._lists[state["shards"], state.get("subset")]
 
-        Raises:
-            UsageError: they are not those that were given.
-        """
-        key = str(state["shards"]), str(state.get("subset"))
-        if key not in self._lists:
-            self._lists[key] = found = read_shard_list(self._folder, state)
-            if self._samples is not None and self._of_given(found) != found.shards:
-                number = counted(len(found.shards), "shard")
-                raise UsageError(f"these are not the {number} of the training, in their order")
-        return self._lists[key]
+    def given(self, found: ShardList) -> list[int]:
+        """Return the numbers of shards among the given ones; none without those."""
+        return [at for name, (shards, _) in found.parts() if shards for at in self._given.get(name, ())]
 
-    def _of_given(self, found: ShardList) -> list[tuple[str, int]] | None:
-        """Return what a list of the given shards would be; None if others were chosen from."""
-        samples = self._samples
-        if samples is None or len(samples.urls) != len(found.shards):
-            return None
-        if found.chosen is not None:
-            samples.choose(found.chosen)
-        return list(zip(map(name_of_shard, samples.urls), samples.counts, strict=True))
+    def _find(self, samples: ShardMap) -> dict[str, list[int]]:
+        """Find the shards of each stream among the given ones, by their names without folder."""
+        found: dict[str, list[int]] = {}
+        left: dict[str, list[int]] = defaultdict(list)
+        for at, url in enumerate(samples.urls):
+            left[name_of_shard(url)].append(at)
+        counts, chosen = [0] * len(samples.urls), [""] * len(samples.urls)
+        for name, (shards, texts) in self._parts.items():
+            found[name] = []
+            for number, (shard, count) in enumerate(shards):
+                if not left[shard]:
+                    raise _others(f"{printable(shard)} is not among them")
+                found[name].append(at := left[shard].pop(0))
+                counts[at], chosen[at] = count, texts[number] if texts else f"0-{count - 1}" if count else ""
+        for at in chain.from_iterable(left.values()):
+            raise _others(f"no epoch has read {display_name(samples.urls[at])}")
+        if any(texts is not None for _, texts in self._parts.values()):
+            samples.choose(chosen)
+        for url, count, right in zip(samples.urls, samples.counts, counts, strict=True):
+            if count != right:
+                raise _others(f"{display_name(url)} has {counted(count, 'sample')}, and had {right}")
+        return found
 
-    def named(self, shard: int, shards: list[tuple[str, int]]) -> str:
-        """Return the name of a shard for people."""
-        return shards[shard][0] if self._samples is None else display_name(self._samples.urls[shard])
+    def named(self, shard: int) -> str:
+        """Return the name of a given shard for people."""
+        return "" if self._samples is None else display_name(self._samples.urls[shard])
+
+
+def _others(what: str) -> UsageError:
+    return UsageError(f"these are not the shards of the training: {what}")
 
 
 def _digests_of(samples: ShardMap, shard: int) -> list[str]:
@@ -146,22 +182,25 @@ def _digests_of(samples: ShardMap, shard: int) -> list[str]:
 class _EpochJudge:
     """Comparison of one epoch's deliveries with its order."""
 
-    def __init__(self, epoch: int, training: _Training, begins: list[AuditBegin], is_last: bool) -> None:
+    def __init__(self, epoch: int, training: _Training, begins: list[AuditBegin], is_passed: bool) -> None:
         self._epoch, self._training = epoch, training
-        self._begins, self._is_last = begins, is_last
-        self.begun = any(each.point.epoch == epoch for each in begins)
+        self._begins, self._is_passed = begins, is_passed
         # The one that went on last knows the batches before it, too.
         latest = max((each for each in begins if each.point.epoch <= epoch), key=lambda each: (each.point, each.at))
-        self._shards, streams, _ = training.shards(latest.state)
+        found = training.shards(latest.state)
+        self._shards, self._given = found.shards, training.given(found)
         self._counts = [count for _, count in self._shards]
         self._starts = [0, *accumulate(self._counts)]
-        # The batches of "repeat" are those of "pad", which marks what fills them.
-        equalize = "drop" if latest.state["equalize"] == "drop" else "pad"
-        settings = OrderSettings(**{name: latest.state[name] for name in _ORDER}, equalize=equalize)
         self._mixed: MixtureOrder | None = None
-        if "streams" in latest.state:
-            self._mixed = mixture_of_state(latest.state, streams, self._shards, settings).order(epoch)
-        self._order: BatchOrder = self._mixed or EpochOrder(self._counts, settings, epoch)
+        try:
+            # The batches of "repeat" are those of "pad", which marks what fills them.
+            equalize = "drop" if latest.state["equalize"] == "drop" else "pad"
+            settings = OrderSettings(**{name: latest.state[name] for name in _ORDER}, equalize=equalize)
+            if "streams" in latest.state:
+                self._mixed = mixture_of_state(latest.state, found.streams, self._shards, settings).order(epoch)
+            self._order: BatchOrder = self._mixed or EpochOrder(self._counts, settings, epoch)
+        except (LookupError, TypeError, ValueError, ArithmeticError) as error:
+            raise damaged_line(latest.path, latest.offset, f"its state has no order: {error}") from None
         self._seen: dict[tuple[str, int], bytearray] = {}
         """For each pass over a stream, or for the epoch, which samples were used."""
         if self._mixed is not None:
@@ -241,14 +280,17 @@ class _EpochJudge:
                 self._result.problems.append(text)
 
     def _compare_key(self, given: GivenBatch, sample: tuple[int, int], digest: str) -> None:
-        if self._training.digests is not None and self._training.digests(sample[0])[sample[1]] != digest:
+        digests = self._training.digests
+        if digests is not None and digests(self._given[sample[0]])[sample[1]] != digest:
             text = f"wrong: epoch {self._epoch}, {given}: what was delivered as {self._named(sample)} has another key"
             self._result.problems.append(text)
 
     def _named(self, sample: tuple[int, int]) -> str:
         shard, number = sample
-        known = shard < len(self._shards)
-        return f"sample {number} of {self._training.named(shard, self._shards) if known else f'shard {shard}'}"
+        name = f"shard {shard}" if shard >= len(self._shards) else printable(self._shards[shard][0])
+        if shard < len(self._given):
+            name = self._training.named(self._given[shard])
+        return f"sample {number} of {name}"
 
     def result(self) -> EpochAudit:
         """Return the findings about the epoch, after all deliveries."""
@@ -270,7 +312,7 @@ class _EpochJudge:
         Otherwise they may still be used.
         """
         point = AuditPoint(self._epoch, number)
-        passed = not self._is_last or any(each.point > point for each in self._begins)
+        passed = self._is_passed or any(each.point > point for each in self._begins)
         passed = passed or any(
             begun <= point and lo < end and first < hi and reached > number
             for (begun, lo, hi), reached in self._reached.items()

@@ -16,14 +16,20 @@ from typing import Any, NamedTuple
 from weakref import finalize
 from zlib import crc32
 
-from tarkit.errors import CorruptRecordError, DataError, StreamError, UsageError
+from tarkit.errors import CorruptRecordError, DataError, StreamError, UsageError, printable
 from tarkit.names.url import display_name, local_path, name_of_shard
 from tarkit.store.publish import open_publish
+from tarkit.trainers.checkedstate import check_state
 from tarkit.trainers.order import Place
 from tarkit.trainers.subset import Subset
 
 VERSION = 1
 SUFFIX = ".audit"
+TRAINING = "training.json"
+"""Name of the file with the state with which the first process began."""
+_FIXED = ("kind", "shards", "subset", "version", "seed", "run", "block", "equalize")
+"""Settings that are equal in all states of a training."""
+_SHOWN = {"kind": "data set", "shards": "digest of the shards", "subset": "digest of the chosen samples"}
 _DIGITS = 8
 _NO_KEY = "0" * _DIGITS
 
@@ -79,7 +85,8 @@ class AuditLog:
         streams: number of shards of each stream of a mixture.
 
     Raises:
-        UsageError: the folder is not local.
+        UsageError: the folder is not local, or has the audit of another training.
+        DataError: its ``training.json`` is damaged.
     """
 
     def __init__(
@@ -128,7 +135,8 @@ class AuditLog:
         try:
             if self._file is None:
                 os.makedirs(self._folder, exist_ok=True)
-                self._write_shards()
+                self._compare(self._publish(TRAINING, fields["begin"]), fields["begin"])
+                self._publish(self._name, self._shards)
                 name = os.path.join(self._folder, f"rank-{self._header['rank']:05}-{secrets.token_hex(8)}{SUFFIX}")
                 self._file = os.open(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
                 finalize(self, os.close, self._file)
@@ -143,12 +151,54 @@ class AuditLog:
         if self._file is not None and os.write(self._file, line) != len(line):
             raise OSError("only a part of a line was written, the disk may be full")
 
-    def _write_shards(self) -> None:
-        """Write the list of shards once in a folder: it is too long for each file."""
-        name = os.path.join(self._folder, self._name)
-        if not os.path.exists(name):
-            with open_publish(name, compression=None) as stream:
-                stream.write(json.dumps(self._shards).encode())
+    def _publish(self, name: str, value: object) -> str:
+        """Write a file that the folder has once, if it is not there, and return its path."""
+        path = os.path.join(self._folder, name)
+        if not os.path.exists(path):
+            with open_publish(path, compression=None) as stream:
+                stream.write(json.dumps(value).encode())
+        return path
+
+    def _compare(self, path: str, state: Mapping[str, Any]) -> None:
+        """Refuse a folder in which the first process began with a state of another training."""
+        hint = "use a new folder for each training, or remove the files of the other one"
+        try:
+            with open(path, "rb") as file:
+                first = json.load(file)
+            check_state(first)
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"the first state cannot be read: {error}", url=path, hint=hint) from None
+        if what := difference(state, first):
+            raise UsageError(f"{display_name(self._folder)} has the audit of another training: {what}; {hint}")
+
+
+def difference(state: Mapping[str, Any], first: Mapping[str, Any]) -> str | None:
+    """Return which setting shows that two states are of two trainings, or None.
+
+    Where an epoch begins, a training may go on with other batches, streams and amounts. So these
+    are compared only if both states are of the first batch.
+
+    Args:
+        state, first: valid states.
+    """
+    one, other = _settings(state), _settings(first)
+    both_begin = not any(each["epoch"] or each["next_batch"] for each in (state, first))
+    for name in [*_FIXED, *one, *other] if both_begin else _FIXED:
+        if (new := one.get(name)) != (old := other.get(name)):
+            return f"{_SHOWN.get(name, name)} is {printable(repr(new))}, and was {printable(repr(old))}"
+    return None
+
+
+def _settings(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a state has beside its place, with the amounts of its streams one by one."""
+    found = {name: value for name, value in state.items() if name not in ("epoch", "next_batch", "crc")}
+    if "streams" not in state:
+        return {**found, "kind": "shards"}
+    found |= {"kind": "streams", "streams": list(state["streams"]), "shards": None, "subset": None}
+    for name, (digest, amount, _) in state["streams"].items():
+        found[f"digest of the shards of stream {printable(name)!r}"] = digest
+        found[f"amount of stream {printable(name)!r}"] = amount
+    return found
 
 
 def _list_of(state: Mapping[str, Any]) -> str:
@@ -170,11 +220,26 @@ def parsed_line(line: bytes, url: str, offset: int) -> dict[str, Any]:
         CorruptRecordError: the text is not such a line.
     """
     text, _, crc = line.removesuffix(b"\n").rpartition(b"\t")
-    if crc != b"%08x" % crc32(text) or not text.startswith(b"{"):
-        hint = "restore the file, or take it out of the folder: its batches are then reported as missing"
-        raise CorruptRecordError("this line of the audit is damaged", url=url, offset=offset, hint=hint)
-    found: dict[str, Any] = json.loads(text)
+    if crc != b"%08x" % crc32(text):
+        raise damaged_line(url, offset, "its checksum differs")
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise damaged_line(url, offset, f"its JSON cannot be read: {error}") from None
+    if not isinstance(found, dict):
+        raise damaged_line(url, offset, "it is not a JSON object")
     return found
+
+
+def damaged_line(path: str, offset: int, what: str) -> CorruptRecordError:
+    """Return the error of a line, with its number."""
+    number = 1
+    with open(path, "rb") as file:
+        while file.tell() < offset:
+            file.readline()
+            number += 1
+    hint = "restore the file, or take it out of the folder: its batches are then reported as missing"
+    return CorruptRecordError(f"line {number} is damaged: {what}", url=path, offset=offset, hint=hint)
 
 
 def read_lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -211,6 +276,17 @@ class ShardList(NamedTuple):
     streams: dict[str, int]
     chosen: list[str] | None
 
+    def parts(self) -> Iterator[tuple[str, tuple[list[tuple[str, int]], list[str] | None]]]:
+        """Yield the name of each stream, and its shards and their chosen samples.
+
+        A data set without streams is one without a name.
+        """
+        first = 0
+        for name, size in (self.streams or {"": len(self.shards)}).items():
+            part = slice(first, first + size)
+            yield name, (self.shards[part], None if self.chosen is None else self.chosen[part])
+            first += size
+
 
 def read_shard_list(folder: str, state: Mapping[str, Any]) -> ShardList:
     """Return the shards of a state.
@@ -225,9 +301,16 @@ def read_shard_list(folder: str, state: Mapping[str, Any]) -> ShardList:
         shards = [(str(name), int(count)) for name, count in found["shards"]]
         streams = {str(name): int(count) for name, count in found.get("streams", {}).items()}
         chosen = list(map(str, found["chosen"])) if "subset" in state else None
-        words = [[name for name, _ in shards], [count for _, count in shards], *([streams] if streams else [])]
-        if chosen is None and blake2b(json.dumps(words).encode(), digest_size=8).hexdigest() != state["shards"]:
+        counts = [count for _, count in shards]
+        words = [[name for name, _ in shards], counts, *([streams] if streams else [])]
+        text, digest = json.dumps(words), state["shards"]
+        if chosen is not None:  # of which the first digest is that of all samples
+            text, digest = "".join(f"{each}\n" for each in chosen), state["subset"]
+        if blake2b(text.encode(), digest_size=8).hexdigest() != digest:
             raise ValueError("it is not the one of which its name is a digest")
+        lengths = {len(shards), len(shards if chosen is None else chosen), sum(streams.values()) or len(shards)}
+        if len(lengths) > 1 or min([*streams.values(), *counts]) < 0:
+            raise ValueError("its parts do not fit together")
         return ShardList(shards, streams, chosen)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise DataError(f"the list of shards cannot be read: {error}", url=path) from None

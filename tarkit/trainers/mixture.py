@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -24,6 +25,7 @@ from tarkit.trainers.streams import Stream, epoch_amounts, shown, stream_names
 _log = logging.getLogger(__name__)
 _SHORT = {"proportion": "p", "repeat": "r", "choose": "c"}
 _LONG = {short: kind for kind, short in _SHORT.items()}
+_AMOUNT = re.compile(r"[prc](\d+/\d+|\d+(\.\d+)?(e-?\d{1,3})?)", re.ASCII)
 StreamStates = dict[str, tuple[str, str, int]]
 """Streams of a state by name: digest of the shards, amount, and number of used samples."""
 
@@ -96,14 +98,19 @@ def mixture_of_state(
         sizes: number of shards of each stream.
         shards: see :func:`mixed_streams`.
         settings: settings of the state.
+
+    Raises:
+        UsageError: the state has other streams, or its values have no meaning.
     """
-    streams = _parsed(state["streams"])
+    streams = parsed_streams(state["streams"])
     given = []
     for name, (_, text, _) in streams.items():
         amount = Fraction(text[1:])
+        if list(sizes) != list(streams) or bool(amount) != bool(sizes[name]):
+            raise UsageError(f"the shards are not those of stream {_named(name)}, which has {_long(text)}")
         given.append(Stream(name, name=name, **{_LONG[text[0]]: int(amount) if text[0] == "c" else amount}))  # type: ignore[arg-type]
     size = state.get("epoch_size")
-    parts = mixed_streams(given, [sizes.get(name, 0) for name in streams], shards, size)
+    parts = mixed_streams(given, list(sizes.values()), shards, size)
     found = Mixture(parts, settings, epoch_size=size, stratified=state.get("stratified", True))
     found.resume(streams, state["epoch"])
     return found
@@ -213,7 +220,7 @@ class Mixture:
         Raises:
             UsageError: the state is of other streams, or of others in this epoch.
         """
-        streams = _parsed(state.get("streams"))
+        streams = parsed_streams(state.get("streams"))
         for stream in self._all:
             digest = streams[stream.name][0] if stream.name in streams else ""
             if stream.digest and digest and digest != stream.digest:
@@ -262,7 +269,7 @@ def _long(text: str) -> str:
     return printable(f"{_LONG[text[0]]}={text[1:]}" if text[:1] in _LONG else repr(text))
 
 
-def _parsed(streams: object) -> StreamStates:
+def parsed_streams(streams: object) -> StreamStates:
     """Return the streams of a state: digest, amount and number of used samples, by name.
 
     Raises:
@@ -272,7 +279,8 @@ def _parsed(streams: object) -> StreamStates:
         raise UsageError("the state is of a data set without streams, and this one has streams")
     found = {}
     for name, each in streams.items():
-        if not isinstance(name, str) or not isinstance(each, (list, tuple)) or len(each) != 3:
+        is_stream = isinstance(name, str) and isinstance(each, (list, tuple)) and len(each) == 3
+        if not is_stream or not _AMOUNT.fullmatch(str(each[1])):
             raise UsageError(f"stream {printable(repr(name))} of the state is {printable(repr(each))}")
         found[name] = str(each[0]), str(each[1]), checked_number(f"samples of stream {_named(name)}", each[2])
     return found

@@ -47,7 +47,7 @@ def test_the_examples_of_the_help_and_exit_codes(run: Run, folder: Path) -> None
     result = run("tarkit", "audit", "nosuch")
     assert (result.code, result.stdout) == (66, b"") and "nosuch: no audit of a training" in result.stderr
     result = run("tarkit", "audit", "audited", "train-0000.tar")
-    assert (result.code, result.stdout) == (2, b"") and "these are not the 148 shards" in result.stderr
+    assert (result.code, result.stdout) == (2, b"") and "these are not the shards of the training" in result.stderr
     shutil.copy("train-0007.tar", "whole.tar")
     (folder / "train-0007.tar").write_bytes(b"")
     list(training("failed", on_error="count"))
@@ -74,8 +74,7 @@ def test_the_examples_of_the_help_and_exit_codes(run: Run, folder: Path) -> None
     assert found["problems"][:20] == result.lines[:20] and len(found["problems"]) > 20
     assert result.lines[20:] == [
         "… and 120 more",
-        "epoch 0: wrong: 148 of 148 samples used, 8 used before a later start, and again after it, "
-        "140 missing, twice or wrong",
+        "epoch 0: wrong: 148 of 148 samples used, 8 undone by a later start, 140 missing, twice or wrong",
     ]
     assert len(run("tarkit", "audit", "stopped", "-v").lines) == 140 + 1
     (path,) = (folder / "audited").glob("*.audit")
@@ -83,7 +82,7 @@ def test_the_examples_of_the_help_and_exit_codes(run: Run, folder: Path) -> None
     path.write_bytes(whole[:200].replace(b"seed", b"sead") + whole[200:])
     result = run("tarkit", "audit", "audited")
     assert (result.code, result.stdout) == (65, b"")
-    assert ".audit, offset " in result.stderr and "this line of the audit is damaged; restore" in result.stderr
+    assert ".audit, offset " in result.stderr and "line 2 is damaged: its checksum differs; restore" in result.stderr
 
 
 def test_the_example_of_the_page(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,15 +127,25 @@ def test_a_training_goes_back_twice(shards: str, tmp_path: Path) -> None:
 
 
 def test_a_training_goes_back_behind_whole_epochs(shards: str, tmp_path: Path) -> None:
-    """Those are undone, and nothing of them is missing before they were begun again."""
+    """Those are undone: nothing of them is missing, and they are not complete before they were used
+    again.
+    """
     first = Launch(shards, tmp_path, 2)
     state = first.step(2)
     for _ in range(3):
         first.finish()
         first.next_epoch()
     first.step(1)
-    Launch(shards, tmp_path, 1, state).finish()
-    assert only(audit_folder(str(tmp_path), [shards])) == EpochAudit(0, 40, 6, used=36, left_out=4, again=24)
+    again = Launch(shards, tmp_path, 1, state)
+    again.finish()
+    found = audit_folder(str(tmp_path), [shards])
+    assert found[0] == EpochAudit(0, 40, 6, used=36, left_out=4, again=24) and found[0].complete
+    undone = [EpochAudit(epoch, 40, 6, left_out=4, again=36, open_batches=6) for epoch in (1, 2)]
+    assert found[1:3] == undone and not undone[0].complete
+    for _ in range(3):
+        again.next_epoch()
+        again.finish()
+    assert [epoch.complete for epoch in audit_folder(str(tmp_path))] == [True] * 4
 
 
 def test_a_rank_that_begins_late_undoes_nothing(shards: str, tmp_path: Path) -> None:
@@ -305,7 +315,7 @@ def test_samples_and_keys_that_are_others(shards: str, tmp_path: Path) -> None:
     assert f"it has sample {third.sample} of s-{third.shard}.tar where the order has sample " in found.problems[0]
     (key,) = [each for each in only(audit_folder(str(tmp_path), [shards])).problems if "another key" in each]
     assert f"what was delivered as sample {third.sample} of {shards.replace('{0..3}', str(third.shard))} has" in key
-    forged(tmp_path, [0, 4], samples="9.0 0.99 2.3")
+    forged(tmp_path, [0, 4], samples="9.0 0.99 2.3", keys="0" * 24)
     assert len(only(audit_folder(str(tmp_path), [shards])).problems) > 3
     forged(tmp_path, [0, 19], batch=[0, 20])
     assert any("batch 20" in problem for problem in only(audit_folder(str(tmp_path))).problems)
@@ -317,8 +327,13 @@ def test_an_epoch_that_was_left_out(shards: str, tmp_path: Path) -> None:
     training.loaders[0].set_epoch(2)
     training.next_epoch()
     training.finish()
-    first, second, third = audit_folder(str(tmp_path))
-    assert (first.complete, len(second.problems), third.complete) == (True, 36, True)
+    training.loaders[0].set_epoch(10**12)
+    training.next_epoch()
+    training.finish()
+    first, second, third, fourth, last = audit_folder(str(tmp_path))
+    assert [each.complete for each in (first, third, last)] == [True] * 3 and last.epoch == 10**12
+    assert second == EpochAudit(1, 40, 6, problems=["missing: no process has begun epoch 1"])
+    assert fourth.problems == ["missing: no process has begun epochs 3 to 999999999999"]
 
 
 def test_a_loop_that_is_left_has_used_its_batch_if_it_says_so(shards: str, tmp_path: Path) -> None:
@@ -334,19 +349,52 @@ def test_a_loop_that_is_left_has_used_its_batch_if_it_says_so(shards: str, tmp_p
         assert (found.used, found.in_hand) == ((6, 0) if says else (0, 6))
 
 
-def test_one_folder_is_for_one_training(shards: str, tmp_path: Path) -> None:
-    Launch(shards, tmp_path).step()
-    Launch(shards, tmp_path, seed=4).step()
-    with pytest.raises(DataError, match=r"this is the audit of another data set or order; one folder is for one train"):
+@pytest.mark.parametrize("change", [{"seed": 4}, {"run": 6}, {"batch": 12}, {"turns": 2}])
+def test_one_folder_is_for_one_training(shards: str, tmp_path: Path, change: dict[str, int]) -> None:
+    """It is not begun by another one, and one whose files come there later is not passed over."""
+    first = Launch(shards, tmp_path)
+    for _ in range(2):
+        first.finish()
+        first.next_epoch()
+    ((name, value),) = change.items()
+    what = f"{name} is {value}, and was { {'seed': 3, 'run': 5, 'batch': 6, 'turns': 1}[name] }"
+    with pytest.raises(UsageError) as caught:
+        Launch(shards, tmp_path, **change).step()
+    hint = "use a new folder for each training, or remove the files of the other one"
+    assert str(caught.value) == f"{tmp_path} has the audit of another training: {what}; {hint}"
+    assert len(list(tmp_path.glob("*.audit"))) == 1
+    (tmp_path / "training.json").unlink()
+    Launch(shards, tmp_path, **change).finish()
+    begun, other = sorted(tmp_path.glob("*.audit"), key=lambda path: path.stat().st_mtime)
+    with pytest.raises(DataError) as damaged:
         audit_folder(str(tmp_path))
+    hint = "one folder is for one training: take the files of the other one out"
+    reason = f"this is of another training than {begun.name}: {what}; {hint}"
+    assert damaged.value.url == str(other) and str(damaged.value).endswith(f": {reason}")
+
+
+def test_a_folder_whose_first_state_is_damaged_is_not_used(shards: str, tmp_path: Path) -> None:
+    Launch(shards, tmp_path).step()
+    whole = (tmp_path / "training.json").read_text()
+    for text in ("", "[" * 10**5, whole.replace('"seed": 3', '"seed": 4'), "{}"):
+        (tmp_path / "training.json").write_text(text)
+        with pytest.raises(
+            DataError, match=r"training\.json: the first state cannot be read: .*; use a new folder for"
+        ):
+            Launch(shards, tmp_path).step()
+    (tmp_path / "training.json").write_text(whole)
+    Launch(shards, tmp_path).finish()
+    assert only(audit_folder(str(tmp_path))).complete
 
 
 def test_what_is_not_an_audit(shards: str, tmp_path: Path) -> None:
     with pytest.raises(MissingInputError, match="no audit of a training is in this folder"):
         audit_folder(str(tmp_path))
     Launch(shards, tmp_path).step()
-    with pytest.raises(UsageError, match=r"^these are not the 4 shards of the training, in their order$"):
+    with pytest.raises(UsageError, match=r"^these are not the shards of the training: s-3\.tar is not among them$"):
         audit_folder(str(tmp_path), [shards.replace("{0..3}", "{0..2}")])
+    with pytest.raises(UsageError, match=r"the shards of the training: no epoch has read .*s-0\.tar$"):
+        audit_folder(str(tmp_path), [shards, shards.replace("{0..3}", "0")])
     (listed,) = tmp_path.glob("shards-*.json")
     fewer = json.loads(listed.read_text())
     fewer["shards"][0][1] -= 1
@@ -354,15 +402,14 @@ def test_what_is_not_an_audit(shards: str, tmp_path: Path) -> None:
         listed.write_text(text)
         with pytest.raises(DataError, match="the list of shards cannot be read"):
             audit_folder(str(tmp_path))
-    (tmp_path / "x.audit").write_bytes(audit_line({"audit": 1}) + audit_line({"batch": [0, 0]}))
-    with pytest.raises(DataError, match=r"x\.audit, offset 21: a batch comes before the line that begins an epoch"):
-        audit_folder(str(tmp_path))
     (tmp_path / "x.audit").write_bytes(audit_line({"audit": 2}))
     with pytest.raises(DataError, match=r"x\.audit: this is not an audit of version 1"):
         list(auditlog.read_lines(str(tmp_path / "x.audit")))
-    for text in (b"[1]", b"null", b"x"):
+    for text in (b"[1]", b"null", b"x", b"[" * 10**5, b'{"audit":' * 10**5, b'{"audit":1%s}' % (b"0" * 5000), b"\xff"):
         (tmp_path / "x.audit").write_bytes(b"%s\t%08x\n" % (text, crc32(text)))
-        with pytest.raises(CorruptRecordError, match=r"x\.audit, offset 0: this line of the audit is damaged"):
+        with pytest.raises(
+            CorruptRecordError, match=r"x\.audit, offset 0: line 1 is damaged: its JSON cannot|it is not"
+        ):
             list(auditlog.read_lines(str(tmp_path / "x.audit")))
 
 

@@ -11,8 +11,10 @@ from tarkit.cli.tarkit import main
 from trainshards import write_shards
 
 from tarkit.errors import DataError, UsageError
+from tarkit.samples.tarwriter import TarWriter
 from tarkit.trainers.audit import EpochAudit, audit_folder
 from tarkit.trainers.auditlog import audit_line, parsed_line
+from tarkit.trainers.checkedstate import with_checksum
 from tarkit.trainers.loader import EpochLoader
 from tarkit.trainers.source import BatchSource
 from tarkit.trainers.streams import Stream
@@ -82,8 +84,38 @@ def test_amounts_change_between_epochs(folder: Path, tmp_path: Path) -> None:
     assert [epoch.complete for epoch in epochs] == [True] * 5
     shares = [epoch.streams for epoch in epochs]
     assert shares[2] == {"a": 6, "b": 6, "c": 18} and shares[4] == {"b": 15, "c": 15}
-    with pytest.raises(UsageError, match=r"^these are not the 5 shards of the training, in their order$"):
+    assert audit_folder(str(tmp_path), shards(folder, "abc")) == epochs
+    with pytest.raises(UsageError, match=r"^these are not the shards of the training: c-0\.tar is not among them$"):
         audit_folder(str(tmp_path), shards(folder, "ab"))
+
+
+def test_a_stream_is_added_whose_shards_have_the_names_of_others(folder: Path, tmp_path: Path) -> None:
+    """Each epoch is compared with the shards that it has read, also where a key is another one."""
+    paths = []
+    for name in "xy":
+        (tmp_path / name).mkdir()
+        paths.append(write_shards(tmp_path / name, (9, 8), name="s"))
+    streams = [Stream(path, name=name) for name, path in zip("xy", paths, strict=True)]
+    logs = tmp_path / "logs"
+    options: dict[str, Any] = {"batch": 4, "audit": logs, "where": "key != '1-3'"}
+    first = EpochLoader(BatchSource(streams[:1], **options))
+    list(first)
+    then = EpochLoader(BatchSource(streams[::-1], **options))
+    then.load_state_dict(first.state_dict())
+    list(then)
+    epochs = audit_folder(str(logs), paths)
+    assert [epoch.streams for epoch in epochs] == [{"x": 16}, {"y": 16, "x": 16}]
+    assert all(epoch.complete for epoch in epochs)
+    other = write_shards(tmp_path / "y", (9, 8), name="s", fields=lambda shard, number: {"cls": 7, "txt": "more"})
+    assert audit_folder(str(logs), paths) == epochs
+    with TarWriter(str(tmp_path / "y" / "s-0.tar"), index=True) as writer:
+        for number in range(9):
+            writer.write({"__key__": f"other-{number}", "cls": 1})
+    first_epoch, second = audit_folder(str(logs), [paths[0], other])
+    assert first_epoch == epochs[0] and len(second.problems) == 9
+    assert all(str(tmp_path / "y" / "s-0.tar") in problem for problem in second.problems)
+    with pytest.raises(UsageError, match=r"^these are not the shards of the training: no epoch has read .*a-0\.tar$"):
+        audit_folder(str(logs), [*paths, f"{folder}/a-0.tar"])
 
 
 def changed(logs: Path, change: Any) -> None:
@@ -119,7 +151,7 @@ def test_epochs_that_do_not_go_on_where_the_stream_stopped(folder: Path, tmp_pat
     again = json.loads(json.dumps(lines[1:]))
     for line in again:
         if "begin" in line:
-            line["begin"]["epoch"] = 1
+            line["begin"] = with_checksum({**line["begin"], "epoch": 1})
         for name in {"batch", "used"} & {*line}:
             line[name][0] = 1
     path.write_bytes(b"".join(map(audit_line, lines + again)))
@@ -130,6 +162,39 @@ def test_epochs_that_do_not_go_on_where_the_stream_stopped(folder: Path, tmp_pat
 
 def test_audits_of_streams_and_of_shards_are_of_two_trainings(folder: Path, tmp_path: Path) -> None:
     Training(folder, tmp_path).epochs(1)
-    list(EpochLoader(BatchSource(f"{folder}/a-0.tar", batch=6, seed=3, run=5, audit=tmp_path)))
-    with pytest.raises(DataError, match="this is the audit of another data set or order"):
+    plain = EpochLoader(BatchSource(f"{folder}/a-0.tar", batch=6, seed=3, run=5, audit=tmp_path))
+    with pytest.raises(UsageError, match="has the audit of another training: data set is 'shards', and was 'streams';"):
+        list(plain)
+    (tmp_path / "training.json").unlink()
+    list(plain)
+    with pytest.raises(DataError, match=r"this is of another training than rank-.*: data set is '"):
         audit_folder(str(tmp_path))
+
+
+def test_a_run_with_other_amounts_does_not_begin_in_the_folder(folder: Path, tmp_path: Path) -> None:
+    """Its first epoch would undo all epochs of the other run."""
+    state = Training(folder, tmp_path).epochs(3)
+    for amounts, what in (
+        ({"a": 0.5, "b": 0.5}, r"amount of stream 'a' is 'p0\.5', and was 'p0\.7'"),
+        ({"a": 0.7, "b": 0.3, "c": 1.0}, r"streams is \['a', 'b', 'c'\], and was \['a', 'b'\]"),
+    ):
+        with pytest.raises(UsageError, match=f"has the audit of another training: {what}; use a new folder for each"):
+            Training(folder, tmp_path, **amounts).epochs(1)
+    assert [epoch.complete for epoch in audit_folder(str(tmp_path))] == [True] * 3
+    Training(folder, tmp_path, 1, state, a=0.5, b=0.5).epochs(1)
+    assert [epoch.complete for epoch in audit_folder(str(tmp_path))] == [True] * 4
+    (tmp_path / "training.json").unlink()
+    Training(folder, tmp_path, a=0.5, b=0.5).epochs(1)
+    assert main(["audit", str(tmp_path)]) == 65
+
+
+def test_the_same_run_begins_again_and_ends_earlier(
+    folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The later epochs of the first time are not left out of the report."""
+    Training(folder, tmp_path).epochs(3)
+    Training(folder, tmp_path).epochs(1)
+    assert main(["audit", str(tmp_path)]) == 1
+    first, *others = capfd.readouterr().out.splitlines()
+    assert first.startswith("epoch 0: complete: 30 of 30 samples used, 30 undone by a later start, of streams a 21")
+    assert others == [f"epoch {n}: not complete: 0 of 30 samples used, 30 undone by a later start" for n in (1, 2)]
