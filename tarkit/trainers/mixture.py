@@ -252,8 +252,6 @@ class Mixture:
                 return f"stream {_named(stream.name)} is new"
             if (found := streams[stream.name][1]) != stream.text:
                 return f"stream {_named(stream.name)} has {_long(stream.text)}, and had {_long(found)}"
-        if list(streams) != [stream.name for stream in self._all]:
-            return f"the streams are {', '.join(map(_named, self._closed))}, and were {', '.join(map(_named, streams))}"
         for name, value, default in (("epoch_size", self._size, None), ("stratified", self._stratified, True)):
             if (found := state.get(name, default)) != value:
                 return f"{name} is {value!r}, and was {printable(repr(found))}"

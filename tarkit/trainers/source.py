@@ -334,6 +334,9 @@ class BatchSource:
                 hint = f"; it can change where an epoch begins{where}" * (name in _DEALT)
                 raise UsageError(f"the state is of another order: {what}{hint}")
         begin = None if self._plan is None else self._plan.check(state, epoch, is_within=number > 0)
+        if number and state.get("shards") != mine["shards"]:  # which has the order of streams; a store may sort names
+            hint = f"list them as they were, or use a state from the end of epoch {epoch}"
+            raise UsageError(f"the state is of another order: its streams were listed in another order; {hint}")
         # That of a worker that came to its end is behind the end.
         if number >= len(self) + checked_number("workers of the state", state.get("workers", 1), 1):
             raise UsageError(f"next_batch of the state is {number}, and epoch {epoch} has {len(self)} batches")

@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def mixed(folder: Path) -> EpochLoader:
-    streams = [Stream(f"{folder}/{name}-*.tar", name=name, proportion=1) for name in "ab"]
+    streams = [Stream(f"{folder}/{name}-*.tar", name=name, proportion=1) for name in "ba"]
     return EpochLoader(BatchSource(streams, batch=6, seed=None, shuffle=False, stratified=False, epoch_size=30))
 
 

@@ -216,10 +216,10 @@ def test_settings_hold_within_an_epoch(change: dict[str, Any], message: str) -> 
 def test_states_of_other_data_sets(tmp_path: Path) -> None:
     state = within(mixed())
     turned = loader(stream("b", proportion=0.3), stream("a", proportion=0.7), epoch_size=63)
-    with pytest.raises(
-        UsageError, match=r"^the state is of another order: the streams are 'b', 'a', and were 'a', 'b'; "
-    ):
-        turned.load_state_dict(state)
+    for sorted_state in (state, json.loads(json.dumps(state, sort_keys=True))):
+        with pytest.raises(UsageError, match=r"^the state is of another order: its streams were listed in another or"):
+            turned.load_state_dict(sorted_state)
+    turned.load_state_dict(json.loads(json.dumps(within(turned), sort_keys=True)))
     one = EpochLoader(BatchSource("a/s-0.tar", batch=6, seed=1))
     with pytest.raises(UsageError, match=r"^the state is of a data set of streams, and this one has none$"):
         one.load_state_dict(state)
