@@ -6,21 +6,18 @@ The rules are in ``docs/formats/audit.md``.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cache, partial
-from itertools import accumulate, chain
-from typing import Any
+from itertools import accumulate
 
-from tarkit.errors import DataError, UsageError, counted, printable
-from tarkit.names.url import display_name, name_of_shard
+from tarkit.errors import printable
 from tarkit.samples.sample import KeyRule
 from tarkit.trainers.audithistory import AuditBegin, AuditPoint, GivenBatch, is_undone, launches_of, read_history
-from tarkit.trainers.auditlog import ShardList, damaged_line, key_digest, parsed_line, read_shard_list
+from tarkit.trainers.auditlog import damaged_line, parsed_line
+from tarkit.trainers.auditshards import AuditedShards
 from tarkit.trainers.mixedorder import MixtureOrder
 from tarkit.trainers.mixture import mixture_of_state
 from tarkit.trainers.order import BatchOrder, EpochOrder, OrderSettings, Place, rank_slots
-from tarkit.trainers.shardmap import ShardMap
 
 _ORDER = ("batch", "seed", "lanes", "turns", "run", "block")
 
@@ -35,7 +32,7 @@ class EpochAudit:
         used: number of different samples that were used; a mixture counts uses.
         left_out: number of samples that fill no batch.
         dropped: number of samples that failed, or were dropped by the transform, in used batches.
-        again: number of samples that a later start has undone; they are used again after it.
+        again: number of samples whose use a later start has undone.
         in_hand: number of samples of given batches whose use is not known.
         open_batches: number of batches that were not used completely, but may still be.
         problems: samples that are missing, repeated or wrong, a sentence each.
@@ -79,7 +76,7 @@ def audit_folder(folder: str, urls: Iterable[str] = (), rule: str | KeyRule = "f
         DataError: a line is damaged, or the folder also has the audit of another training.
     """
     begins, given = read_history(folder)
-    training = _Training(folder, begins, list(urls), rule)
+    shards = AuditedShards(folder, begins, list(urls), rule)
     launches = launches_of(begins)
     begins = [each for each in begins if not is_undone(each.point, each.at, each.rank, {each.launch}, launches)]
     batches: dict[int, list[tuple[GivenBatch, bool]]] = {each.point.epoch: [] for each in begins}
@@ -90,7 +87,7 @@ def audit_folder(folder: str, urls: Iterable[str] = (), rule: str | KeyRule = "f
         last = last if undone else max(last, each.point.epoch)
     epochs: list[EpochAudit] = []
     for epoch in sorted(batches):
-        judge = _EpochJudge(epoch, training, begins, is_passed=epoch < last)
+        judge = _EpochJudge(epoch, shards, begins, is_passed=epoch < last)
         for batch, undone in batches[epoch]:
             judge.take(batch, undone=undone)
         found = judge.result()
@@ -103,92 +100,16 @@ def audit_folder(folder: str, urls: Iterable[str] = (), rule: str | KeyRule = "f
     return epochs
 
 
-class _Training:
-    """The shards of a training, and the uses of their samples.
-
-    Args:
-        folder, urls, rule: see :func:`audit_folder`.
-        begins: all begins, by their points.
-
-    Raises:
-        UsageError, DataError: see :func:`audit_folder`.
-    """
-
-    def __init__(self, folder: str, begins: list[AuditBegin], urls: list[str], rule: str | KeyRule) -> None:
-        self._lists: dict[tuple[object, object], ShardList] = {}
-        self._parts: dict[str, tuple[list[tuple[str, int]], list[str] | None]] = {}
-        """For each stream its shards, and their chosen samples."""
-        for each in begins:
-            key = each.state["shards"], each.state.get("subset")
-            if key not in self._lists:
-                self._lists[key] = found = read_shard_list(folder, each.state)
-                for name, part in found.parts():
-                    if part[0] and self._parts.setdefault(name, part) != part:
-                        reason = f"the shards of stream {printable(name)!r}, or the samples chosen of them, are others"
-                        raise DataError(reason, url=each.path, offset=each.offset)
-        self._samples = ShardMap(urls, rule=rule) if urls else None
-        self._given = {} if self._samples is None else self._find(self._samples)
-        """For each stream, the numbers of its shards among the given ones."""
-        self.digests = None if self._samples is None else cache(partial(_digests_of, self._samples))
-        """Digests of the keys of a given shard."""
-        self.passes: dict[tuple[str, int], bytearray] = {}
-        """For each stream and pass, which samples were used."""
-
-    def shards(self, state: Mapping[str, Any]) -> ShardList:
-        """Return the shards of a state."""
-        return self._lists[state["shards"], state.get("subset")]
-
-    def given(self, found: ShardList) -> list[int]:
-        """Return the numbers of shards among the given ones; none without those."""
-        return [at for name, (shards, _) in found.parts() if shards for at in self._given.get(name, ())]
-
-    def _find(self, samples: ShardMap) -> dict[str, list[int]]:
-        """Find the shards of each stream among the given ones, by their names without folder."""
-        found: dict[str, list[int]] = {}
-        left: dict[str, list[int]] = defaultdict(list)
-        for at, url in enumerate(samples.urls):
-            left[name_of_shard(url)].append(at)
-        counts, chosen = [0] * len(samples.urls), [""] * len(samples.urls)
-        for name, (shards, texts) in self._parts.items():
-            found[name] = []
-            for number, (shard, count) in enumerate(shards):
-                if not left[shard]:
-                    raise _others(f"{printable(shard)} is not among them")
-                found[name].append(at := left[shard].pop(0))
-                counts[at], chosen[at] = count, texts[number] if texts else f"0-{count - 1}" if count else ""
-        for at in chain.from_iterable(left.values()):
-            raise _others(f"no epoch has read {display_name(samples.urls[at])}")
-        if any(texts is not None for _, texts in self._parts.values()):
-            samples.choose(chosen)
-        for url, count, right in zip(samples.urls, samples.counts, counts, strict=True):
-            if count != right:
-                raise _others(f"{display_name(url)} has {counted(count, 'sample')}, and had {right}")
-        return found
-
-    def named(self, shard: int) -> str:
-        """Return the name of a given shard for people."""
-        return "" if self._samples is None else display_name(self._samples.urls[shard])
-
-
-def _others(what: str) -> UsageError:
-    return UsageError(f"these are not the shards of the training: {what}")
-
-
-def _digests_of(samples: ShardMap, shard: int) -> list[str]:
-    """Return the digests of a shard's keys, from its index."""
-    return list(map(partial(key_digest, samples.urls[shard]), samples.keys_of(shard)))
-
-
 class _EpochJudge:
     """Comparison of one epoch's deliveries with its order."""
 
-    def __init__(self, epoch: int, training: _Training, begins: list[AuditBegin], is_passed: bool) -> None:
-        self._epoch, self._training = epoch, training
+    def __init__(self, epoch: int, shards: AuditedShards, begins: list[AuditBegin], is_passed: bool) -> None:
+        self._epoch, self._audited = epoch, shards
         self._begins, self._is_passed = begins, is_passed
         # The one that went on last knows the batches before it, too.
         latest = max((each for each in begins if each.point.epoch <= epoch), key=lambda each: (each.point, each.at))
-        found = training.shards(latest.state)
-        self._shards, self._given = found.shards, training.given(found)
+        found = shards.of_state(latest.state)
+        self._shards, self._given = found.shards, shards.given(found)
         self._counts = [count for _, count in self._shards]
         self._starts = [0, *accumulate(self._counts)]
         self._mixed: MixtureOrder | None = None
@@ -204,7 +125,7 @@ class _EpochJudge:
         self._seen: dict[tuple[str, int], bytearray] = {}
         """For each pass over a stream, or for the epoch, which samples were used."""
         if self._mixed is not None:
-            self._seen = training.passes
+            self._seen = shards.passes
             for part in self._mixed.parts:
                 for name, number in list(self._seen):
                     if name == part.name and number < part.used // part.samples:
@@ -280,7 +201,7 @@ class _EpochJudge:
                 self._result.problems.append(text)
 
     def _compare_key(self, given: GivenBatch, sample: tuple[int, int], digest: str) -> None:
-        digests = self._training.digests
+        digests = self._audited.digests
         if digests is not None and digests(self._given[sample[0]])[sample[1]] != digest:
             text = f"wrong: epoch {self._epoch}, {given}: what was delivered as {self._named(sample)} has another key"
             self._result.problems.append(text)
@@ -289,7 +210,7 @@ class _EpochJudge:
         shard, number = sample
         name = f"shard {shard}" if shard >= len(self._shards) else printable(self._shards[shard][0])
         if shard < len(self._given):
-            name = self._training.named(self._given[shard])
+            name = self._audited.named(self._given[shard])
         return f"sample {number} of {name}"
 
     def result(self) -> EpochAudit:

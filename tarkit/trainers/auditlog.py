@@ -102,7 +102,7 @@ class AuditLog:
             raise UsageError(f"audit is {display_name(os.fspath(folder))}; it must be a folder of a file system")
         self._folder = path
         self._header: dict[str, Any] = {}
-        self._name = _list_of(state)
+        self._name = list_name(state)
         self._shards = {
             "shards": shards,
             **({} if chosen is None else {"chosen": chosen.texts()}),
@@ -201,7 +201,7 @@ def _settings(state: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _list_of(state: Mapping[str, Any]) -> str:
+def list_name(state: Mapping[str, Any]) -> str:
     """Return the name of the list of the shards of a state."""
     subset = f"-{state['subset']}" if "subset" in state else ""
     return f"shards-{state['shards']}{subset}.json"
@@ -261,56 +261,3 @@ def read_lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
                 raise DataError(f"this is not an audit of version {VERSION}", url=path)
             yield offset, fields
             offset += len(line)
-
-
-class ShardList(NamedTuple):
-    """The shards of a state.
-
-    Attributes:
-        shards: name and number of samples of each.
-        streams: each stream's number of shards.
-        chosen: in a subset, the numbers of the chosen samples of each shard as text.
-    """
-
-    shards: list[tuple[str, int]]
-    streams: dict[str, int]
-    chosen: list[str] | None
-
-    def parts(self) -> Iterator[tuple[str, tuple[list[tuple[str, int]], list[str] | None]]]:
-        """Yield the name of each stream, and its shards and their chosen samples.
-
-        A data set without streams is one without a name.
-        """
-        first = 0
-        for name, size in (self.streams or {"": len(self.shards)}).items():
-            part = slice(first, first + size)
-            yield name, (self.shards[part], None if self.chosen is None else self.chosen[part])
-            first += size
-
-
-def read_shard_list(folder: str, state: Mapping[str, Any]) -> ShardList:
-    """Return the shards of a state.
-
-    Raises:
-        DataError: the list is missing or damaged.
-    """
-    path = os.path.join(folder, _list_of(state))
-    try:
-        with open(path, "rb") as file:
-            found = json.load(file)
-        shards = [(str(name), int(count)) for name, count in found["shards"]]
-        streams = {str(name): int(count) for name, count in found.get("streams", {}).items()}
-        chosen = list(map(str, found["chosen"])) if "subset" in state else None
-        counts = [count for _, count in shards]
-        words = [[name for name, _ in shards], counts, *([streams] if streams else [])]
-        text, digest = json.dumps(words), state["shards"]
-        if chosen is not None:  # of which the first digest is that of all samples
-            text, digest = "".join(f"{each}\n" for each in chosen), state["subset"]
-        if blake2b(text.encode(), digest_size=8).hexdigest() != digest:
-            raise ValueError("it is not the one of which its name is a digest")
-        lengths = {len(shards), len(shards if chosen is None else chosen), sum(streams.values()) or len(shards)}
-        if len(lengths) > 1 or min([*streams.values(), *counts]) < 0:
-            raise ValueError("its parts do not fit together")
-        return ShardList(shards, streams, chosen)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
-        raise DataError(f"the list of shards cannot be read: {error}", url=path) from None
