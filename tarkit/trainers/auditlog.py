@@ -85,8 +85,7 @@ class AuditLog:
         streams: number of shards of each stream of a mixture.
 
     Raises:
-        UsageError: the folder is not local, or has the audit of another training.
-        DataError: its ``training.json`` is damaged.
+        UsageError: the folder is not local.
     """
 
     def __init__(
@@ -112,7 +111,13 @@ class AuditLog:
         self._in_hand: list[int] | None = None
 
     def begin(self, rank: int, world: int, state: dict[str, Any]) -> None:
-        """Record that the loop of this rank begins or resumes at this state."""
+        """Record that the loop of this rank begins or resumes at this state.
+
+        Raises:
+            UsageError: the folder has the audit of another training.
+            DataError: the state with which its training began is damaged.
+            StreamError: the audit cannot be written.
+        """
         process = {"host": socket.gethostname(), "pid": os.getpid()}
         header = {"audit": VERSION, "rank": rank, "world": world, **process}
         if header != self._header:

@@ -563,7 +563,7 @@ def test_batches_that_come_out_of_order(shards: str) -> None:
     with pytest.raises(UsageError, match="as with in_order=False"):
         dataset_state({n: with_checksum({**state, "next_batch": n, "workers": 2}) for n in (0, 3)})
     with pytest.raises(UsageError, match=r"^the state was edited or damaged: its checksum \(crc\) is missing or diff"):
-        dataset_state([{"worker": {**with_checksum({**state, "workers": 2}), "next_batch": 2}}])
+        dataset_state({"worker": {**with_checksum({**state, "workers": 2}), "next_batch": 2}})
 
 
 def test_of_two_iterations_the_first_is_over(shards: str, epochs: list[list[list[str]]]) -> None:
