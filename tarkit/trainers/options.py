@@ -102,8 +102,8 @@ class SourceOptions(EpochOptions, total=False):
             ``batch`` is the number of samples of a batch of this process. The service decides on
             the order and the number of epochs; options of the order, ``rank`` and ``world`` are
             errors. Default: none.
-        audit: folder where each process writes which samples its loop was given; ``tarkit audit``
-            proves from it that each was used once. Default: none.
+        audit: folder of this training, where each process writes which samples its loop was given;
+            ``tarkit audit`` proves from it that each was used once. Default: none.
         log_every: seconds between two lines of the logger ``tarkit.trainers``, of level INFO: how
             fast the samples come, for which share of its time the loop waits, and what limits it.
             Default: 0, no lines.

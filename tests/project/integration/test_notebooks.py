@@ -145,7 +145,7 @@ IMAGES = {
     "kill": r"killed after epoch [2-4] batch \d+\nsaved state: epoch [2-4] next batch \d+\n\d\d\d bytes of state\n",
     "resume": "",
     "proof": r"each of 1500 images once in each of 5 epochs; \d+ batches were done again\n",
-    "audit": r"(?:epoch \d: complete: 1500 of 1500 samples used(?:, \d+ used before a later start.*)?\n){5}",
+    "audit": r"(?:epoch \d: complete: 1500 of 1500 samples used(?:, \d+ undone by a later start.*)?\n){5}",
     "loss": FIGURE,
     "who": FIGURE,
     "accuracy": r"297 images, accuracy (?:0\.9\d|1\.00)\n",
