@@ -72,7 +72,7 @@ def build_points(file: Any, size: int) -> tuple[bytes, GzipPoints]:
     except (OSError, EOFError, ValueError, indexed.ZranError, indexed.NotCoveredError) as error:
         raise ValueError(f"is damaged ({error})") from error
     data = found.getvalue()
-    return data, decode_points(lambda at, count: data[at : at + count], len(data), size)
+    return data, decode_points(lambda at, count: data[at : at + count], len(data), size, has_checksums=False)
 
 
 def with_checksums(points: bytes, checksums: list[int]) -> bytes:
@@ -80,13 +80,16 @@ def with_checksums(points: bytes, checksums: list[int]) -> bytes:
     return points + _CRC_MAGIC + struct.pack(f"<{len(checksums)}I", *checksums)
 
 
-def decode_points(read: Callable[[int, int], bytes], length: int, size: int) -> GzipPoints:
+def decode_points(
+    read: Callable[[int, int], bytes], length: int, size: int, *, has_checksums: bool = True
+) -> GzipPoints:
     """Parse a file of points.
 
     Args:
         read: function that returns bytes of that file: offset, number of bytes.
         length: its size in bytes.
         size: size of the gzip file in bytes.
+        has_checksums: the CRC-32 of the content of each point follow.
 
     Raises:
         ValueError: it is damaged, or belongs to another file.
@@ -100,7 +103,7 @@ def decode_points(read: Callable[[int, int], bytes], length: int, size: int) -> 
             windows.append(at if has_window else None)
             at += window if has_window else 0
         checksums = None
-        if length > at:
+        if has_checksums:  # without them, a flipped bit would be content
             end = read(at, len(_CRC_MAGIC) + 4 * count)
             checksums = struct.unpack(f"<6s{count}I", end)
             if checksums[0] != _CRC_MAGIC or length != at + len(end):

@@ -232,6 +232,16 @@ def test_no_flipped_bit_of_gzip_or_its_points_is_content(tmp_path: Path, monkeyp
         is_right_or_refused(url, content)
 
 
+@needs_gzip
+@pytest.mark.parametrize("kept", [0, 1, -1])
+def test_seek_points_of_gzip_without_all_their_checksums(tmp_path: Path, kept: int) -> None:
+    seek = Path(f"{put(tmp_path, 'a.tar.gz', gzip.compress(CONTENT[:3000]))}.seek")
+    data = seek.read_bytes()
+    seek.write_bytes(data[: data.index(b"CRC32\0") + kept] if kept >= 0 else data[:kept])
+    with pytest.raises(CompressionError, match=r"a\.tar\.gz\.seek is damaged, .*: tarkit index --force \S*/a\.tar\.gz$"):
+        open_packed(str(tmp_path / "a.tar.gz"))
+
+
 def with_footer(count: int, descriptor: int = 0, data: bytes = seekable(CONTENT)) -> bytes:
     return data[:-9] + struct.pack("<IBI", count, descriptor, 0x8F92EAB1)
 
