@@ -45,16 +45,16 @@ class Parts:
         self.shares = shares
         for name, share in shares.items():
             if (name and not _NAME.fullmatch(name)) or not 0 < share <= 1:
-                raise UsageError(f"--split {name}={share:g}: a part is NAME=SHARE, with a share above 0 and at most 1")
+                raise UsageError(f"split {name}={share:g}: a part is NAME=SHARE, with a share above 0 and at most 1")
         total = sum(shares.values())
         if abs(total - 1) > 1e-6:
-            raise UsageError(f"--split: the shares add up to {total:g}, not to 1")
+            raise UsageError(f"split: the shares add up to {total:g}, not to 1")
         self._only = next(iter(shares)) if len(shares) == 1 else None
         self._ends = list(itertools.accumulate(self.shares.values()))
         try:
             self._by = None if by is None else re.compile(by)
         except re.error as error:
-            raise UsageError(f"--split-by {by!r} is not a column or a regular expression: {error}") from None
+            raise UsageError(f"split by {by!r}: this is not a column or a regular expression: {error}") from None
 
     def part_of(self, key: str) -> str:
         """Return the name of the part of a key.
@@ -67,7 +67,7 @@ class Parts:
         if self._by is not None:
             match = self._by.search(key)
             if match is None:
-                raise DataError(f"does not match --split-by {quoted(self._by.pattern)}", key=key)
+                raise DataError(f"does not match {quoted(self._by.pattern)}, by which samples are split", key=key)
             key = match[1] if self._by.groups else match[0]
         return self.part_of_value(key)
 
@@ -117,5 +117,5 @@ def parse_shares(text: str) -> dict[str, float]:
     except ValueError:
         shares = {}
     if len(shares) < len(pairs) or "" in shares:
-        raise UsageError(f"--split {quoted(text)} is not NAME=SHARE,... with distinct names, as train=0.9,val=0.1")
+        raise UsageError(f"split {quoted(text)} is not NAME=SHARE,... with distinct names, as train=0.9,val=0.1")
     return shares

@@ -95,19 +95,19 @@ class Selection:
         self._rekey = _key_template(options.get("rekey"))
         self._conditions: list[tuple[str, Callable[[Sample], bool]]] = []
         if (match := options.get("match")) is not None:
-            found = _pattern(match, "--match").search
+            found = _pattern(match, "match").search
             self._conditions.append(("match", lambda sample: found(sample["__key__"]) is not None))
         self._unseen = {
-            **dict.fromkeys(self._fields, "--fields"),
-            **dict.fromkeys(self._drop, "--drop-fields"),
-            **dict.fromkeys(self._rename.values(), "--rename"),
+            **dict.fromkeys(self._fields, "fields"),
+            **dict.fromkeys(self._drop, "fields to drop"),
+            **dict.fromkeys(self._rename.values(), "rename"),
         }
         if (where := options.get("where")) is not None:
             from tarkit.steps.where import Where
 
             self._where = Where(where)
             self._conditions.append(("where", self._where))
-            self._unseen |= dict.fromkeys(self._where.fields, "--where")
+            self._unseen |= dict.fromkeys(self._where.fields, "where")
         for name, source in (("keys", options.get("keys")), ("without_keys", options.get("without_keys"))):
             if source is not None:
                 from tarkit.steps.keylists import KeyList
@@ -192,8 +192,8 @@ class Selection:
         made = {moved.get(name, name): value for name, value in sample.items()}
         if len(made) < len(sample):
             taken = next(new for old, new in moved.items() if new in sample and new not in moved)
-            reason = f"--rename: the sample has a field {printable(taken)!r} already"
-            hint = f"leave it out with --drop-fields {printable(taken)}"
+            reason = f"rename: the sample has a field {printable(taken)!r} already"
+            hint = f"drop the field {printable(taken)!r}, too"
             raise DuplicateFieldError(reason, url=sample.get("__url__"), key=sample["__key__"], hint=hint)
         return made
 
@@ -240,16 +240,16 @@ def _renaming(rename: Mapping[str, str] | Iterable[str] | None) -> dict[str, str
         pairs = [(new, old) for new, _, old in (text.partition("=") for text in texts)]
     olds: list[str] = [name for _, old in pairs for name in old.split("|")]
     if not all(olds) or not all(new for new, _ in pairs):
-        raise UsageError("--rename takes NEW=OLD, such as jpg=jpeg")
+        raise UsageError("rename takes NEW=OLD, such as jpg=jpeg")
     if len({*olds}) < len(olds) or len(dict(pairs)) < len(pairs):
-        raise UsageError("--rename names a field twice")
+        raise UsageError("rename names a field twice")
     return dict(pairs)
 
 
 def _key_template(text: str | None) -> str | None:
     places = [] if text is None else list(_PLACE.finditer(text))
     if text is not None and (any(place[0] == "%" for place in places) or all(place[1] for place in places)):
-        raise UsageError(f"--rekey {quoted(text)}: write %s for the old key, %06d for a number, and %% for a percent")
+        raise UsageError(f"rekey {quoted(text)}: write %s for the old key, %06d for a number, and %% for a percent")
     return text
 
 

@@ -295,7 +295,7 @@ class Where(_Expression):
     """
 
     def __init__(self, text: str) -> None:
-        super().__init__(text, "--where")
+        super().__init__(text, "where")
         self._holds = self._built(lambda node: self._truth(node, 0))
 
     def __call__(self, sample: Sample) -> bool:

@@ -87,7 +87,7 @@ class OrderSettings:
         self.check_runs(samples)
         number = (samples + (self.batch - 1 if samples and self.equalize != "drop" else 0)) // self.batch
         if not number:
-            hint = "; equalize='pad' or 'repeat' fills it" if samples else ""
+            hint = ": take a smaller one, or in a training equalize='pad' or 'repeat'" if samples else ""
             raise UsageError(f"{samples} samples do not fill a batch of {self.batch}{hint}")
         return number
 

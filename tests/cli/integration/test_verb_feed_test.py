@@ -89,7 +89,7 @@ def test_a_data_set_is_measured(run: Run, tmp_path: Path) -> None:
     [
         ("s-0.tar --batches 2 --seconds 3", 2, "--seconds is not for --batches, which says how long the test is"),
         ("s-0.tar --decode jpg", 2, "decode is 'jpg'; it must be one of "),
-        ("s-0.tar --batch 21", 2, "20 samples do not fill a batch of 21"),
+        ("s-0.tar --batch 21", 2, "20 samples do not fill a batch of 21: take a smaller one"),
         ("s-0.tar --batch 4 --fields png", 65, "fields: the sample has no field 'png'; it has cls"),
         ("none.tar", 66, "none.tar: no such file"),
         ("s-0.tar --batch 4 --workers 1", 2, "pip install torch (or tarkit with its extra 'torch')"),

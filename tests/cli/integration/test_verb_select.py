@@ -116,7 +116,7 @@ def test_a_misspelt_field_publishes_nothing(run: Run, shards: list[Path], tmp_pa
     for output in (["-o", tmp_path / "out.tar"], ["-O", tmp_path / "out"]):
         result = run("tarkit", "select", *shards, "--where", "jsn.w > 1", *output)
         assert result.code == 65
-        assert "--where: no sample has the field 'jsn'; did you mean json? the samples have cls, j" in result.stderr
+        assert "where: no sample has the field 'jsn'; did you mean json? the samples have cls, j" in result.stderr
     assert not (tmp_path / "out.tar").exists()
     assert os.listdir(tmp_path / "out") == []
 
@@ -219,7 +219,7 @@ def test_options_that_do_not_fit(
 def test_values_that_cannot_be_compared_name_the_key(run: Run, shards: list[Path], tmp_path: Path) -> None:
     result = run("tarkit", "select", *shards, "--where", "txt > 3", "-o", tmp_path / "out.tar")
     assert (result.code, (tmp_path / "out.tar").exists()) == (65, False)
-    assert "in-00.tar, key '000': --where: txt is a text and 3 is a number, which cannot be compared" in result.stderr
+    assert "in-00.tar, key '000': where: txt is a text and 3 is a number, which cannot be compared" in result.stderr
 
 
 def test_one_key_in_two_shards(run: Run, shards: list[Path], tmp_path: Path) -> None:

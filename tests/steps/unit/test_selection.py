@@ -70,7 +70,7 @@ def test_rename_takes_the_first_that_is_there_and_can_swap() -> None:
 
 
 def test_rename_to_a_field_that_is_there() -> None:
-    with pytest.raises(DuplicateFieldError, match=r"key 'a'.*field 'cls' already; leave it out with --drop-fields cls"):
+    with pytest.raises(DuplicateFieldError, match=r"key 'a'.*field 'cls' already; drop the field 'cls', too"):
         chosen(*samples("a"), rename=["cls=jpg"])
     assert chosen(*samples("a"), rename=["cls=jpg"], drop_fields="cls") == [{"__key__": "a", "cls": b"1"}]
 
@@ -87,7 +87,7 @@ def test_rekey_has_the_old_key_and_the_number_of_those_that_are_kept() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"match": "("}, "--match '\\(' is not a regular expression"),
+        ({"match": "("}, "match '\\(' is not a regular expression"),
         ({"fields": " , "}, "no fields are named"),
         ({"rename": "jpg"}, "NEW=OLD"),
         ({"rename": "=jpg"}, "NEW=OLD"),
@@ -107,9 +107,9 @@ def test_options_that_are_not_valid(options: dict[str, Any], message: str) -> No
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ({"fields": "jpg|jpeg clss"}, "--fields: no sample has the field 'clss'; did you mean cls\\? .*have cls, jpg"),
-        ({"drop_fields": "xyz"}, "--drop-fields: no sample has the field 'xyz'; the samples have cls, jpg"),
-        ({"rename": "a=b"}, "--rename: no sample has the field 'b'"),
+        ({"fields": "jpg|jpeg clss"}, "fields: no sample has the field 'clss'; did you mean cls\\? .*have cls, jpg"),
+        ({"drop_fields": "xyz"}, "fields to drop: no sample has the field 'xyz'; the samples have cls, jpg"),
+        ({"rename": "a=b"}, "rename: no sample has the field 'b'"),
     ],
 )
 def test_a_field_that_no_sample_has_is_an_error_at_the_end(option: dict[str, Any], message: str) -> None:

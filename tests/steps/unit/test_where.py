@@ -82,7 +82,7 @@ def test_the_fields_of_a_condition() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("txt > 3", "key 'train/0007': --where: txt is a text and 3 is a number, which cannot be compared"),
+        ("txt > 3", "key 'train/0007': where: txt is a text and 3 is a number, which cannot be compared"),
         ("json.n == 7", "json.n is a text and 7 is a number"),
         ("key == 7", "key is a text and 7 is a number"),
         ("json.width == true", "json.width is a number and true is true or false"),
@@ -191,7 +191,7 @@ def test_words_of_other_languages_are_answered_with_the_right_one(text: str, wor
     ],
 )
 def test_everything_else_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match=r"^--where"):
+    with pytest.raises(UsageError, match=r"^where"):
         Where(text)
 
 

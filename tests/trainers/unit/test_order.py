@@ -147,7 +147,7 @@ def test_numbers_of_numpy_are_those_of_python() -> None:
 
 @pytest.mark.parametrize(("counts", "equalize"), [([3], "drop"), ([], "pad"), ([0, 0], "repeat")])
 def test_too_few_samples(counts: list[int], equalize: str) -> None:
-    hint = "; equalize='pad' or 'repeat' fills it" if sum(counts) else ""
+    hint = ": take a smaller one, or in a training equalize='pad' or 'repeat'" if sum(counts) else ""
     with pytest.raises(UsageError, match=rf"^{sum(counts)} samples do not fill a batch of 4{hint}$"):
         EpochOrder(counts, OrderSettings(4, equalize=equalize), 0)
 

@@ -152,7 +152,7 @@ WRONG: dict[str, tuple[dict[str, Any], type[TarkitError], str]] = {
     "no field of that name": (
         {"where": "not has(tyt)"},
         DataError,
-        "--where: no sample has the field 'tyt'; did you mean txt",
+        "where: no sample has the field 'tyt'; did you mean txt",
     ),
     "none": ({"where": "size(bin) > 10000"}, DataError, "keys=, where= and split= choose none of 40 samples"),
     "contents": (
@@ -166,7 +166,7 @@ WRONG: dict[str, tuple[dict[str, Any], type[TarkitError], str]] = {
         UsageError,
         "where 'width(bin) == 3' reads the content of bin, and an index",
     ),
-    "not a condition": ({"where": "size(bin) = 3"}, UsageError, "--where 'size(bin) = 3': "),
+    "not a condition": ({"where": "size(bin) = 3"}, UsageError, "where 'size(bin) = 3': "),
     "not a function": ({"where": 3}, UsageError, "where is 3; it must be a condition as text, or a function"),
     "asynchronous": ({"where": _later}, UsageError, "where is <function _later"),
     "number": ({"keys": 5}, UsageError, "keys is 5; it must be a file of keys, or several keys"),  # type: ignore[dict-item]
@@ -192,7 +192,7 @@ WRONG: dict[str, tuple[dict[str, Any], type[TarkitError], str]] = {
         UsageError,
         "split: 'test' is not a part; the parts are train, val",
     ),
-    "shares": ({"split": ("val", "train=.5,val=.6")}, UsageError, "--split: the shares add up to 1.1, not to 1"),
+    "shares": ({"split": ("val", "train=.5,val=.6")}, UsageError, "split: the shares add up to 1.1, not to 1"),
     "one text": (
         {"split": "val"},
         UsageError,
@@ -211,7 +211,7 @@ WRONG: dict[str, tuple[dict[str, Any], type[TarkitError], str]] = {
     "no match": (
         {"split": ("a", "a=.5,b=.5"), "split_by": "^x"},
         DataError,
-        "key '0-0': does not match --split-by '^x'",
+        "key '0-0': does not match '^x', by which samples are split",
     ),
     "unknown": (
         {"wehre": "x"},
