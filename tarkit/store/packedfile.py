@@ -233,7 +233,7 @@ def _frames_beside(url: str, size: int, is_zst: bool) -> PackedFrames:
         if isinstance(error, TemporaryStreamError):
             raise
         # Some stores answer "forbidden" for a missing object.
-        raise _without_table(url, is_zst) from None
+        raise _without_table(url, is_zst, f", or it may not be read ({error.reason})") from None
 
     def read(at: int, count: int) -> bytes:
         beside.seek(at)
@@ -276,6 +276,7 @@ def bad_table(url: str, reason: str) -> CompressionError:
     return CompressionError(reason, url=display_name(url), hint="fetch the shard again, or r" + rewriting(url)[1:])
 
 
-def _without_table(url: str, is_zst: bool) -> StaleIndexError:
-    reason = f"has {'no seek table at its end, and ' if is_zst else ''}no {display_name(seek_url(url))} beside it"
+def _without_table(url: str, is_zst: bool, refused: str = "") -> StaleIndexError:
+    beside = f"no {display_name(seek_url(url))} beside it{refused}"
+    reason = f"has {'no seek table at its end, and ' if is_zst else ''}{beside}"
     return StaleIndexError(reason, url=display_name(url), hint=f"make it: tarkit index {display_name(url)}")

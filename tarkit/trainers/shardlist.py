@@ -15,6 +15,7 @@ from tarkit.samples.indexedshard import IndexedShard
 from tarkit.specs.manifest import ManifestShard, is_manifest, read_manifest
 from tarkit.specs.shardspec import expand, spec_texts
 from tarkit.store.entries import identify
+from tarkit.store.rangedfile import RangedFile
 from tarkit.store.waits import Workers
 
 AT_A_TIME = 8
@@ -73,9 +74,22 @@ def _counted(named: tuple[str, str]) -> tuple[ManifestShard, str]:
 
 
 def without_index(url: str) -> NoIndexError:
-    """Return the error for a shard without an index."""
-    make = f"tarkit index {display_name(url)}"
-    return NoIndexError(f"{display_name(url)} has no index {display_name(index_url(url))}: make it by {make}")
+    """Return the error for a shard without an index, or with one to which access is refused.
+
+    Raises:
+        StreamError: there is an index, and the shard cannot be read.
+        TemporaryStreamError: its store does not answer now.
+    """
+    make = f"make it by tarkit index {display_name(url)}"
+    with suppress(MissingInputError):
+        try:
+            count_of_index(url)
+        except TemporaryStreamError:
+            raise
+        except StreamError as error:
+            return NoIndexError(f"{error}; if the shard has no index, {make}; else allow this process to read it")
+        RangedFile(url)
+    return NoIndexError(f"{display_name(url)} has no index {display_name(index_url(url))}: {make}")
 
 
 def check_listed(shard: IndexedShard, listed: ManifestShard, source: str) -> None:

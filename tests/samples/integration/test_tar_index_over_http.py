@@ -12,12 +12,14 @@ import pytest
 from httpserver import Fault, FaultServer
 
 import tarkit
-from tarkit.errors import DataError, StaleIndexError, TemporaryStreamError
+from tarkit.errors import DataError, StaleIndexError, StreamError, TemporaryStreamError
 from tarkit.readers.reader import Task, TaskShard
 from tarkit.readers.tar import TarDataReader
 from tarkit.samples.index import build_index
 from tarkit.samples.indexedshard import open_indexed
+from tarkit.store.packedfile import open_packed
 from tarkit.store.retry import DEFAULT_RETRY
+from tarkit.trainers.shardlist import NoIndexError
 from tarkit.trainers.shardmap import ShardMap
 
 SECRET = "c4n4ry"
@@ -90,6 +92,32 @@ def test_without_an_index_the_shard_is_streamed(server: FaultServer, path: Path,
     reader = TarDataReader(url)
     assert reader.count(url) == COUNT
     assert keys(reader, url, 398, 400) == ["0398", "0399"]
+
+
+def test_a_data_set_whose_index_or_shard_is_refused(server: FaultServer, path: Path) -> None:
+    """A store that does not report what is missing may mean that: the message has both."""
+    refused = Fault("status", status=403)
+    index = server.put("a.idx", b"", always=refused)
+    url = server.put("a.tar", path.read_bytes())
+    make = rf"if the shard has no index, make it by tarkit index {url}; else allow this process to read it"
+    with pytest.raises(NoIndexError, match=rf"^{index}: the server answers 403 Forbidden; {make}$"):
+        ShardMap(url)
+    server.put("a.idx", build_index(str(path)).encode())
+    samples = ShardMap(url, cache=None)
+    server.objects["a.idx"].always = refused
+    with pytest.raises(NoIndexError, match=rf"^{index}: the server answers 403 Forbidden; {make}$"):
+        samples[0]
+    server.objects["a.idx"].always, server.objects["a.tar"].always = None, refused
+    with pytest.raises(StreamError, match=rf"^{url}: the server answers 403 Forbidden$"):
+        samples[0]
+
+
+def test_seek_points_that_are_refused(server: FaultServer) -> None:
+    beside = server.put("a.tar.zst.seek", b"", always=Fault("status", status=403))
+    url = server.put("a.tar.zst", b"x")
+    message = rf"no {beside} beside it, or it may not be read \(the server answers 403 Forbidden\); make it: tarkit index"
+    with pytest.raises(StaleIndexError, match=message):
+        open_packed(url)
 
 
 def test_a_server_that_does_not_answer_for_the_index(
