@@ -548,7 +548,8 @@ def open_indexed(
         rule: key rule: ``first-dot``, ``last-dot`` or a regular expression of two groups.
         check: True to verify all lines of the index now. False: for a local shard with the key rule
             ``first-dot``, verify a line when its sample is read, and look for repeated keys when a
-            second sample is read.
+            second sample is read; and open a compressed shard also if its last sample is damaged,
+            so that its end cannot be compared with the index.
         unpack: function that opens a compressed shard.
 
     Raises:
@@ -581,8 +582,25 @@ def open_indexed(
         if isinstance(error, TemporaryStreamError):
             raise
         return None
-    check_end(file, index, rule)
+    try:
+        check_end(file, index, rule)
+    except CompressionError:
+        if check or packed is None or not _is_last_damaged(packed, index):
+            raise
     return IndexedShard(url, index, file.identity, rule, packed)
+
+
+def _is_last_damaged(packed: PackedFile, index: ShardIndex) -> bool:
+    """Return True if the last sample of a compressed shard is damaged, which its reading reports.
+
+    Damage behind it would be reported by no sample, and hide those that the index does not have.
+    """
+    try:
+        for _ in packed.pieces(*index.span(max(0, len(index) - 1), len(index))):
+            pass
+    except CompressionError:
+        return True
+    return False
 
 
 def check_end(file: RangedFile | PackedFile, index: ShardIndex, rule: KeyRule) -> None:
@@ -590,6 +608,7 @@ def check_end(file: RangedFile | PackedFile, index: ShardIndex, rule: KeyRule) -
 
     Raises:
         StaleIndexError: they differ.
+        CompressionError: the end of the shard is damaged.
         StreamError: the shard cannot be read.
     """
     if (reason := _why_stale(file, index, rule)) is not None:
@@ -606,8 +625,9 @@ def _why_stale(file: RangedFile | PackedFile, index: ShardIndex, rule: KeyRule) 
         if _ends_plainly(file, last.offset - BLOCK, end):
             return None
         file.seek(last.offset - BLOCK)
+        header = file.read(BLOCK)
         try:
-            Archive(file.read, "", Tally(), in_sample(rule)).verified(file.read(BLOCK))
+            Archive(file.read, "", Tally(), in_sample(rule)).verified(header)
         except DataError:
             return f"no header is at {last.offset - BLOCK}, where its index has that of the last member"
     file.seek(end)
@@ -615,6 +635,8 @@ def _why_stale(file: RangedFile | PackedFile, index: ShardIndex, rule: KeyRule) 
         for name, _, offset in read_members(reading(iter(lambda: file.read(_PIECE), b"")), rule=rule):
             if name and skip_reason(name, rule) is None:
                 return f"a member is at {end + offset}, behind the last sample of its index"
+    except CompressionError:
+        raise
     except DataError:
         return f"the bytes after {end}, where its index ends, are not the end of an archive"
     return None

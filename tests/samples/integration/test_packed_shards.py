@@ -146,17 +146,17 @@ def test_a_series_with_a_manifest(tmp_path: Path, samples: list[Sample], monkeyp
     assert not (tmp_path / "caches").exists(), "content of local shards is kept only in a folder that was named"
 
 
-def damaged(folder: Path, tmp_path: Path) -> tuple[str, str]:
-    """Copy the shard with a flipped bit in the middle; return its path, and the key that has it."""
+def damaged(folder: Path, tmp_path: Path, frame: int = 1) -> tuple[str, str]:
+    """Copy the shard with a flipped bit in a frame; return its path, and the first key that has it."""
     data = bytearray((folder / "a.tar.zst").read_bytes())
     shard = open_indexed(str(folder / "a.tar.zst"))
     assert shard is not None
     assert shard.packed is not None
     table = shard.packed.frames.table
-    data[(table.packed[1] + table.packed[2]) // 2] ^= 16
+    data[(table.packed[frame] + table.packed[frame + 1]) // 2] ^= 16
     (tmp_path / "a.tar.zst").write_bytes(data)
     shutil.copy(folder / "a.tar.zst.idx", tmp_path)
-    first = next(n for n in range(COUNT) if shard.index.span(n, n + 1)[1] > table.unpacked[1])
+    first = next(n for n in range(COUNT) if shard.index.span(n, n + 1)[1] > table.unpacked[frame])
     return str(tmp_path / "a.tar.zst"), f"d/{first:04d}"
 
 
@@ -194,6 +194,34 @@ def test_samples_of_a_damaged_frame_can_be_counted(
         found = list(tarkit.batches(url, batch=10, fields="cls", decode=None, on_error="count"))
     assert 150 < sum(len(batch) for (batch,) in found) < COUNT
     assert "samples of it that fail are left out and counted" in caplog.text
+
+
+def test_damage_at_the_end_costs_the_samples_of_its_frame(folder: Path, tmp_path: Path) -> None:
+    """The end cannot be compared with the index; only trainers, which read all samples, accept that."""
+    shard = open_indexed(str(folder / "a.tar.zst"))
+    assert shard is not None
+    assert shard.packed is not None
+    url, first = damaged(folder, tmp_path, len(shard.packed.frames.table) - 1)
+    options: Any = {"on_error": "count", "max_errors": "90%", "shuffle": False}
+    loader = tarkit.batches(url, batch=COUNT, fields="cls", decode=None, **options)
+    ((found,),) = loader
+    whole = int(first.removeprefix("d/"))
+    assert [int(value) for value in found] == list(range(whole))
+    assert (loader.counts["failed"], loader.skipped[0].key) == (COUNT - whole, first)
+    with pytest.raises(CompressionError, match=rf"key '{first}': "):
+        ShardMap(url)[whole]
+    for opening in (lambda: open_indexed(url), lambda: ensure_index(url)):
+        with pytest.raises(CompressionError, match=r"a\.tar\.zst.* is damaged"):
+            opening()
+
+
+def test_damage_behind_the_last_sample_hides_no_stale_index(folder: Path, tmp_path: Path) -> None:
+    url, first = damaged(folder, tmp_path)
+    whole = int(first.removeprefix("d/"))
+    index = Path(index_url(url))
+    index.write_bytes(b"".join([b"v1.2 %d\n" % whole, *index.read_bytes().splitlines(keepends=True)[1 : whole + 1]]))
+    with pytest.raises(CompressionError, match=r"a\.tar\.zst: its compressed content at"):
+        ShardMap(url)[0]
 
 
 def test_a_shard_that_was_compressed_again_has_a_stale_index(folder: Path, tmp_path: Path) -> None:
