@@ -147,7 +147,7 @@ def test_a_series_with_a_manifest(tmp_path: Path, samples: list[Sample], monkeyp
 
 
 def damaged(folder: Path, tmp_path: Path, frame: int = 1) -> tuple[str, str]:
-    """Copy the shard with a flipped bit in a frame; return its path, and the first key that has it."""
+    """Copy the shard with a flipped bit in a frame; return its path, and the first key in it."""
     data = bytearray((folder / "a.tar.zst").read_bytes())
     shard = open_indexed(str(folder / "a.tar.zst"))
     assert shard is not None
@@ -197,7 +197,7 @@ def test_samples_of_a_damaged_frame_can_be_counted(
 
 
 def test_damage_at_the_end_costs_the_samples_of_its_frame(folder: Path, tmp_path: Path) -> None:
-    """The end cannot be compared with the index; only trainers, which read all samples, accept that."""
+    """It cannot be compared with the index; only trainers, which read all samples, accept that."""
     shard = open_indexed(str(folder / "a.tar.zst"))
     assert shard is not None
     assert shard.packed is not None

@@ -115,7 +115,9 @@ def test_a_data_set_whose_index_or_shard_is_refused(server: FaultServer, path: P
 def test_seek_points_that_are_refused(server: FaultServer) -> None:
     beside = server.put("a.tar.zst.seek", b"", always=Fault("status", status=403))
     url = server.put("a.tar.zst", b"x")
-    message = rf"no {beside} beside it, or it may not be read \(the server answers 403 Forbidden\); make it: tarkit index"
+    message = (
+        rf"no {beside} beside it, or it may not be read \(the server answers 403 Forbidden\); make it: tarkit index"
+    )
     with pytest.raises(StaleIndexError, match=message):
         open_packed(url)
 

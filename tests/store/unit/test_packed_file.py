@@ -238,7 +238,9 @@ def test_seek_points_of_gzip_without_all_their_checksums(tmp_path: Path, kept: i
     seek = Path(f"{put(tmp_path, 'a.tar.gz', gzip.compress(CONTENT[:3000]))}.seek")
     data = seek.read_bytes()
     seek.write_bytes(data[: data.index(b"CRC32\0") + kept] if kept >= 0 else data[:kept])
-    with pytest.raises(CompressionError, match=r"a\.tar\.gz\.seek is damaged, .*: tarkit index --force \S*/a\.tar\.gz$"):
+    with pytest.raises(
+        CompressionError, match=r"a\.tar\.gz\.seek is damaged, .*: tarkit index --force \S*/a\.tar\.gz$"
+    ):
         open_packed(str(tmp_path / "a.tar.gz"))
 
 

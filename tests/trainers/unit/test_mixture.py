@@ -279,7 +279,11 @@ def test_a_stream_with_0_is_not_opened() -> None:
 @pytest.mark.parametrize(
     ("streams", "options", "message"),
     [
-        ([stream("a", choose=5)], {}, "5 samples do not fill a batch of 6: take a smaller one, or in a training equalize='pad'"),
+        (
+            [stream("a", choose=5)],
+            {},
+            "5 samples do not fill a batch of 6: take a smaller one, or in a training equalize='pad'",
+        ),
         ([Stream("a/s-2.tar")], {}, "stream 's-2.tar' has no samples, and repeat=1"),
         ([stream("a")], {"stratified": "yes"}, "stratified is 'yes'; it must be True or False"),
         ([stream("a")], {"service": "127.0.0.1:1"}, "streams and weights are not for service=: the service"),
