@@ -380,21 +380,24 @@ class _SeekableCompressor:
         self._sizes: list[tuple[int, int]] = []
 
     def compress(self, data: bytes, /) -> bytes:
-        self._content += data
-        whole = len(self._content) - len(self._content) % _STEP
-        frames = [self._compressed(self._content[at : at + _STEP]) for at in range(0, whole, _STEP)]
-        del self._content[:whole]
+        view, at, frames = memoryview(data), 0, []
+        while at < len(view):
+            taken = _STEP - len(self._content)
+            self._content += view[at : at + taken]
+            at += taken
+            if len(self._content) == _STEP:
+                frames.append(self._end_frame())
         return b"".join(frames)
 
     def flush(self) -> bytes:
-        last = self._compressed(self._content) if self._content or not self._sizes else b""
-        self._content.clear()
+        last = self._end_frame() if self._content or not self._sizes else b""
         return last + encode_table(self._sizes)
 
-    def _compressed(self, content: bytearray) -> bytes:
+    def _end_frame(self) -> bytes:
         # In one call, so that the frame states the size of its content.
-        frame = bytes(self._frame.compress(bytes(content), self._frame.FLUSH_FRAME))
-        self._sizes.append((len(frame), len(content)))
+        frame: bytes = self._frame.compress(self._content, self._frame.FLUSH_FRAME)
+        self._sizes.append((len(frame), len(self._content)))
+        self._content.clear()
         return frame
 
 

@@ -143,6 +143,15 @@ def test_what_is_written_depends_on_the_content_alone(size: int) -> None:
     assert struct.unpack("<I", data[-9:-5]) == (max(1, -(-size // MIB)),)
 
 
+def test_a_large_field_is_not_copied_to_be_compressed() -> None:
+    compressor = new_compressor(SEEKABLE)
+    content = bytes(32 * MIB)
+    tracemalloc.start()
+    compressor.compress(content)
+    assert tracemalloc.get_traced_memory()[1] < 8 * MIB
+    tracemalloc.stop()
+
+
 def test_pyzstd_reads_what_is_written() -> None:
     pyzstd = pytest.importorskip("pyzstd", reason="NO pyzstd, WHICH JUDGES SEEKABLE FILES")
     with pyzstd.SeekableZstdFile(io.BytesIO(seekable(CONTENT))) as file:
