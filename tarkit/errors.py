@@ -41,6 +41,8 @@ LINE = 2000
 
 Exceptions of libraries, and names, have no limit of their own.
 """
+_LONGEST = 1 << 15
+"""Number of characters at each end of a text that are searched for secrets; no URL is longer."""
 
 
 def shortened(text: str, most: int = LINE) -> str:
@@ -48,16 +50,17 @@ def shortened(text: str, most: int = LINE) -> str:
 
     The end is kept, because messages end with advice.
     """
-    if len(text) > most:
+    length = len(text)
+    if length > most:
         # Redact first: in a URL without its beginning, secrets cannot be recognized.
-        text = redact_text(text)
+        text = redact_text(text if length <= 2 * _LONGEST else f"{text[:_LONGEST]}…{text[-_LONGEST:]}")
         # The last line of another process's traceback is the error itself.
         lines = text.strip().splitlines()
         if len(lines) > 2:
             text = f"{lines[0]} … {lines[-1]}"
     if len(text) <= most:
         return text
-    return f"{text[: most * 3 // 5]}…({len(text)} characters)…{text[-(most // 5) :]}"
+    return f"{text[: most * 3 // 5]}…({length} characters)…{text[-(most // 5) :]}"
 
 
 def printable(text: str) -> str:

@@ -185,12 +185,13 @@ class BatchMaker:
 
         Raises:
             UsageError: the values of one field have several shapes, and do not make a batch.
-            RuntimeError: ``collate`` raised StopIteration, which would end the worker's batches.
-                Its other errors are raised unchanged.
+            RuntimeError: ``collate`` raised an error, which is the ``__cause__``: StopIteration
+                would end the worker's batches, and other errors may be lost on their way from it.
+                Those of tarkit are raised unchanged.
         """
         try:
             return self._collate(values)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raised = f"{batch}: collate raised {printable(repr(error))}"
             for place, value in zip(places, values, strict=True):
                 for name, shape in _shapes(value).items():
@@ -199,9 +200,9 @@ class BatchMaker:
                             f"{raised}; {self._named(name)} has shape {first} in {self._shown(places[0])}, and {shape} "
                             f"in {self._shown(place)}: pass transform= that makes all of one size, or collate=list"
                         ) from error
-            if isinstance(error, StopIteration):
-                raise RuntimeError(raised) from error
-            raise
+            if isinstance(error, TarkitError):
+                raise
+            raise RuntimeError(raised) from error
 
     def _named(self, name: object) -> str:
         if isinstance(name, int) and self._fields is not None and self._transform is None:
@@ -297,7 +298,7 @@ class BatchMaker:
             return value
         try:
             return self._transform(value)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             reason = f"transform raised {printable(repr(error))}"
             raise TransformError(reason, url=sample["__url__"], key=sample["__key__"]) from error
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-import traceback
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -119,8 +118,6 @@ def feed_test(
     except (TarkitError, RuntimeError) as error:
         if not workers:
             raise
-        # The DataLoader is freed now. In a cycle of garbage it would wait 5 s for each worker.
-        traceback.clear_frames(error.__traceback__)
         raise _of_worker(error) from error
     return _report(loader, workers, epochs)
 

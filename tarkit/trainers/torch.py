@@ -25,7 +25,13 @@ from tarkit.trainers.sharednumbers import SharedNumbers, checked_number
 from tarkit.trainers.source import BatchSource
 from tarkit.trainers.stageclock import WorkerNumbers
 from tarkit.trainers.streams import Stream
-from tarkit.trainers.torchprocess import begin_loader, check_not_dispatched, check_reader, current_worker, warn_of_ranks
+from tarkit.trainers.torchprocess import (
+    check_not_dispatched,
+    check_reader,
+    current_worker,
+    loader_batches,
+    warn_of_ranks,
+)
 from tarkit.world import LoaderWorker
 
 data = library("torch.utils.data", "tarkit.trainers.torch", "torch")
@@ -353,8 +359,8 @@ class ShardLoader(EpochLoader):
                 raise UsageError(f"loader() has no {name}=: see batch=, shuffle= and equalize= of the data set")
         super().__init__(dataset, num_workers)
         self._dataset, self._placings = dataset, dataset.placings
-        self.dataset = _NumberedBatches(self)
-        self.batch_sampler = _BatchNumbers(self)
+        self._running: tuple[Iterator[Any], int] | None = None
+        """The iteration that is read by numbers, and the number of its next batch."""
         self.sampler = self.prefetch_factor = None
         self.collate_fn = itemgetter(0)
         self._next = self._at = dataset.begins
@@ -371,6 +377,15 @@ class ShardLoader(EpochLoader):
             options = {**options, "collate_fn": partial(_collated, options["collate_fn"])}
         read = _Read(dataset, self._counts, self._numbers.shared)
         self._loader: Iterable[Any] = data.DataLoader(read, num_workers=num_workers, **{**options, "batch_size": None})
+
+    # Not attributes: in a cycle with the loader, persistent workers would be waited for.
+    @property
+    def dataset(self) -> _NumberedBatches:
+        return _NumberedBatches(self)
+
+    @property
+    def batch_sampler(self) -> _BatchNumbers:
+        return _BatchNumbers(self)
 
     def _place(self) -> tuple[int, int]:
         """Return the epoch and the batch with which the next iteration begins.
@@ -395,10 +410,10 @@ class ShardLoader(EpochLoader):
             )
         self._dataset.place(epoch, first, begun=True)
         self._dataset.begins = self._next
-        return begin_loader(self._loader)
+        return loader_batches(self._loader)
 
     def _deliveries(self) -> Iterable[Delivery]:
-        return begin_loader(self._loader)
+        return loader_batches(self._loader)
 
 
 class _NumberedBatches:
@@ -406,17 +421,15 @@ class _NumberedBatches:
 
     def __init__(self, loader: ShardLoader) -> None:
         self._loader = loader
-        self.running: tuple[Iterator[Any], int] | None = None
-        """The iteration, and the number of its next batch."""
 
     def __len__(self) -> int:
         return len(self._loader.source.samples)
 
     def __getitem__(self, number: int) -> Any:
-        running, expected = self.running or (self._loader._begin_at(number), number)
+        running, expected = self._loader._running or (self._loader._begin_at(number), number)
         if number != expected:
             raise UsageError(f"batches come in their order: the next one is {expected}, and not {number}")
-        self.running = running, number + 1
+        self._loader._running = running, number + 1
         return next(running)
 
 
@@ -432,10 +445,10 @@ class _BatchNumbers:
         return len(self._loader) - first
 
     def __iter__(self) -> Iterator[list[int]]:
-        batches, count = self._loader.dataset, len(self)
-        batches.running = None
+        loader, count = self._loader, len(self)
+        loader._running = None
         yield from ([number] for number in range(count))
-        running, _ = batches.running or (self._loader._begin_at(count), count)  # all were skipped
+        running, _ = loader._running or (loader._begin_at(count), count)  # all were skipped
         next(running, None)  # the loop asks for more, so it has used the last one
 
 

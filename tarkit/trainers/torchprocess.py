@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import gc
 import logging
+import multiprocessing.queues
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from fcntl import F_SETPIPE_SZ, fcntl
 from functools import cache
-from traceback import walk_stack
+from traceback import clear_frames, walk_stack
 from typing import Any
 
-from tarkit.errors import UsageError
+from tarkit.errors import UsageError, printable
 from tarkit.store.allocator import keep_all_freed_memory, keep_freed_memory
 from tarkit.world import LoaderWorker, loader_worker
 
@@ -41,16 +42,39 @@ def _begin_worker(process: int) -> None:
     """
     keep_all_freed_memory()
     gc.freeze()
+    # It prints the error, and the loop would wait forever for what was not sent.
+    multiprocessing.queues.Queue._on_queue_feeder_error = staticmethod(_end_unsent)  # type: ignore[attr-defined]
 
 
-def begin_loader(loader: Iterable[Any]) -> Iterator[Any]:
-    """Begin an iteration of a DataLoader, in a process that is ready for large batches.
+def _end_unsent(error: Exception, message: object) -> None:
+    """End a worker whose batch cannot be sent to the loop, which then raises an error."""
+    hint = "values must be picklable, or decode to tensors; and /dev/shm and the number of open files must suffice"
+    _log.error("a worker ends, as its batch cannot be sent: %s; %s", printable(repr(error)), hint)
+    os._exit(1)
 
-    It keeps the memory of a batch for the next one. The pipe from the workers holds 1 MiB instead
-    of 64 KiB, if that is possible: worker and loop wait for each other each time that it is full.
+
+def loader_batches(loader: Any) -> Iterator[Any]:
+    """Yield the batches of a DataLoader, in a process that is ready for large batches.
+
+    It keeps the memory of a batch for the next one. After an error, the workers end at once, unless
+    they persist.
     """
     keep_freed_memory()
-    batches = iter(loader)
+    try:
+        yield from _with_large_pipe(iter(loader))
+    except BaseException as error:
+        if loader.num_workers:
+            # Only these frames have the DataLoader's iterator. It ends the workers when it is
+            # freed, and would wait 5 s for them as garbage in a cycle.
+            clear_frames(error.__traceback__)
+        raise
+
+
+def _with_large_pipe(batches: Iterator[Any]) -> Iterator[Any]:
+    """Let the pipe from the workers hold 1 MiB instead of 64 KiB, if that is possible.
+
+    Worker and loop wait for each other each time that it is full.
+    """
     queue: Any = getattr(batches, "_worker_result_queue", None)  # there is none without workers
     with suppress(AttributeError, OSError):  # its attributes have no documentation
         fcntl(queue._reader.fileno(), F_SETPIPE_SZ, _PIPE)

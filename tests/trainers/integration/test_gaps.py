@@ -8,7 +8,9 @@ import os
 import pickle
 import re
 import shutil
+import sys
 from collections import Counter
+from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import pytest
 from trainshards import needs_torch, write_shards
 
 import tarkit
+from tarkit import errors
 from tarkit.errors import DataError, MissingInputError, TarkitError, TransformError, UsageError
 from tarkit.runs.counts import Limit, TooManyErrorsError
 from tarkit.specs.manifest import ManifestShard, write_manifest
@@ -90,6 +93,21 @@ def odd(row: tuple[str, bytes]) -> tuple[str, bytes]:
     return row
 
 
+def left(value: Any) -> Any:
+    sys.exit(3)
+
+
+def local(value: Any) -> Any:
+    class LocalError(Exception):
+        """No other process can unpickle it, so no error of this class comes from a worker."""
+
+    raise LocalError("no label")
+
+
+def unsent(value: Any) -> Any:
+    return lambda: value
+
+
 ENDED = {
     "transform": r"s-\d\.tar, key '\d-\d+': transform raised StopIteration\(\)",
     "collate": r"batch 0 of epoch 0: collate raised StopIteration\(\)",
@@ -112,6 +130,48 @@ def test_a_function_of_workers_that_raises_what_ends_an_iterator(whole: str, fun
         list(ShardDataset(whole, **options(**{function: ended})).loader(1))
 
 
+@needs_torch
+@pytest.mark.parametrize(
+    ("functions", "message"),
+    [
+        ({"transform": left}, r"key '\d-\d+': transform raised SystemExit\(3\)"),
+        ({"transform": local}, r"key '\d-\d+': transform raised LocalError\('no label'\)"),
+        ({"collate": left}, r"batch 0 of epoch 0: collate raised SystemExit\(3\)"),
+        ({"collate": local}, r"batch 0 of epoch 0: collate raised LocalError\('no label'\)"),
+        ({"collate": unsent}, r"worker \(pid\(s\) \d+\) exited unexpectedly"),
+    ],
+)
+def test_a_function_of_workers_whose_error_or_value_cannot_be_sent(
+    whole: str, functions: dict[str, Any], message: str
+) -> None:
+    """The loop would wait forever; here it would raise another error, after 20 s."""
+    from tarkit.trainers.torch import ShardDataset
+
+    with pytest.raises((RuntimeError, TransformError), match=message):
+        list(ShardDataset(whole, **options(**functions)).loader(1, timeout=20))
+
+
+def test_an_error_of_collate_names_the_batch(whole: str) -> None:
+    with pytest.raises(RuntimeError, match=r"^batch 0 of epoch 0: collate raised LocalError\('no label'\)$") as found:
+        list(loader(whole, collate=local))
+    assert type(found.value.__cause__).__name__ == "LocalError"
+
+
+def test_a_sample_fails_if_its_transform_ends_the_program(whole: str) -> None:
+    shown = loader(whole, transform=lambda row: left(row) if row[0] == "1-3" else row, on_error="count")
+    list(shown)
+    assert "transform raised SystemExit(3)" in [each.reason for each in shown.skipped]
+
+
+def test_an_error_of_many_megabytes_costs_no_more_than_its_ends(whole: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As UnicodeDecodeError, whose text has all bytes that were to be decoded."""
+    searched: list[int] = []
+    monkeypatch.setattr(errors, "redact_text", lambda text, *_: searched.append(len(text)) or text)
+    message = str(raised(whole, decode=None, transform=lambda row: (bytes(1 << 20) + b"\xff").decode()))
+    assert "transform raised UnicodeDecodeError('utf-8', b'" in message and message.endswith("'invalid start byte')")
+    assert len(message) < 500 and 0 < max(searched) < 1 << 17
+
+
 def test_an_error_of_a_transform_names_the_sample(whole: str) -> None:
     with pytest.raises(
         TransformError, match=r"s-\d\.tar, key '\d-\d*[13579]': transform raised KeyError\('label'\)$"
@@ -127,6 +187,26 @@ def test_an_error_of_a_transform_in_a_worker_names_the_sample(whole: str) -> Non
 
     with pytest.raises(TransformError, match=r"s-\d\.tar, key '\d-\d*[13579]': transform raised KeyError\('label'\)"):
         list(ShardDataset(whole, **options(transform=odd)).loader(1))
+
+
+@needs_torch
+@pytest.mark.parametrize("persistent", [False, True])
+def test_workers_end_with_their_iteration_after_an_error(whole: str, persistent: bool) -> None:
+    """Persistent ones with their loader; PyTorch would wait 5 s for each, if it were garbage."""
+    from tarkit.trainers.torch import ShardDataset
+
+    before, found = active_children(), []
+    shown = ShardDataset(whole, **options(transform=odd)).loader(2, persistent_workers=persistent)
+    for _ in range(2):
+        try:
+            list(shown)
+        except TransformError as error:
+            found.append(error)
+    assert len(found) == 2
+    if persistent:
+        assert len(active_children()) == len(before) + 2
+        del shown, found
+    assert active_children() == before
 
 
 def test_errors_of_a_transform_are_counted(whole: str, caplog: pytest.LogCaptureFixture) -> None:
