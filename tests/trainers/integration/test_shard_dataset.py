@@ -26,6 +26,7 @@ from tarkit.errors import CorruptHeaderError, DataError, UsageError
 from tarkit.samples.audio import Audio
 from tarkit.samples.sample import Sample
 from tarkit.specs.manifest import ManifestShard, write_manifest
+from tarkit.trainers import torchprocess
 from tarkit.trainers.audit import audit_folder
 from tarkit.trainers.checkedstate import with_checksum
 
@@ -110,7 +111,7 @@ def test_it_goes_on_with_other_ranks_and_workers(shards: str, epochs: list[list[
 
 def test_a_pipe_for_large_batches(shards: str) -> None:
     """Attributes of torch's iterator lead to the pipe: without them, batches come more slowly."""
-    batches: Any = dataset(shards).loader(1)._epoch(0, 0)
+    batches: Any = torchprocess._with_large_pipe(iter(dataset(shards).loader(1)._loader))
     assert fcntl(batches._worker_result_queue._reader.fileno(), F_GETPIPE_SZ) == 1 << 20
 
 
