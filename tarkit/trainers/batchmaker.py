@@ -191,7 +191,7 @@ class BatchMaker:
         """
         try:
             return self._collate(values)
-        except (Exception, SystemExit) as error:
+        except Exception as error:
             raised = f"{batch}: collate raised {printable(repr(error))}"
             for place, value in zip(places, values, strict=True):
                 for name, shape in _shapes(value).items():
@@ -298,7 +298,7 @@ class BatchMaker:
             return value
         try:
             return self._transform(value)
-        except (Exception, SystemExit) as error:
+        except Exception as error:
             reason = f"transform raised {printable(repr(error))}"
             raise TransformError(reason, url=sample["__url__"], key=sample["__key__"]) from error
 
