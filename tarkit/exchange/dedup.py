@@ -21,7 +21,7 @@ from tarkit.exchange.exchange import Exchange, StageProgress
 from tarkit.exchange.filtering import DUPLICATES, DedupResult, Filter
 from tarkit.exchange.matching import DUPLICATE, REFUSED, UNCOMPARED, Match, read_marks
 from tarkit.exchange.merge import Merge
-from tarkit.exchange.plan import Plan, make_plan
+from tarkit.exchange.plan import REMOVE, Plan, make_plan
 from tarkit.exchange.runfile import RunFile
 from tarkit.exchange.scatter import Scatter
 from tarkit.exchange.settings import ExchangeSettings
@@ -159,7 +159,7 @@ class Dedup(Exchange):
         if others and not self._force:
             raise UsageError(
                 f"{printable(redact(self.outdir))} has {counted(len(others), 'shard')} of another run, such as "
-                f"{printable(others[0])}; use another folder, or --force, which replaces them"
+                f"{printable(others[0])}; use another folder, or {REMOVE}"
             )
 
     def _compared(self, plan: Plan) -> tuple[int, list[RunFile]]:
@@ -207,7 +207,7 @@ class Dedup(Exchange):
         Raises:
             StreamError, TemporaryStreamError: a record cannot be read.
         """
-        return [*finished_records((self._output_urls[number] for number in numbers), plan.id)]
+        return [*finished_records((self._output_urls[number], plan.id) for number in numbers)]
 
     def filter(self, plan: Plan, marks: Sequence[RunFile], numbers: range) -> DedupResult:
         """Write the outputs of some inputs that are not made yet.

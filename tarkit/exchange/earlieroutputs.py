@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from tarkit.errors import MissingInputError, TarkitError, printable
 from tarkit.exchange.cuts import Outputs, numbered_names
+from tarkit.exchange.plan import REMOVE
 from tarkit.exchange.workfolder import entries_of
 from tarkit.names.outputnames import DONE_SUFFIX, done_record_url, failed_samples_url
 from tarkit.names.redaction import redact
@@ -99,7 +100,7 @@ def check_alone(folder: str, plan: str, before: Collection[str | None]) -> None:
     if plan not in found or found - {plan, *before}:
         raise MixedOutputsError(
             f"{printable(redact(folder))}: another run has written into this folder at the same time, so its shards "
-            "may be of both; run one of the commands again, with --force"
+            f"may be of both; {REMOVE}, and run one of the commands again"
         )
 
 

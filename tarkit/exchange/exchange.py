@@ -7,12 +7,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from typing import Any, Protocol
 
 from tarkit.errors import (
-    EXIT_DATA,
     MissingInputError,
     TarkitError,
     UsageError,
@@ -31,7 +30,7 @@ from tarkit.exchange.earlieroutputs import (
 )
 from tarkit.exchange.gather import Gather, Scattered
 from tarkit.exchange.keys import BUCKETS, check_keys
-from tarkit.exchange.plan import Plan, agreed_plan, check_plan, make_plan, read_plan
+from tarkit.exchange.plan import AGAIN, REMOVE, Plan, agreed_plan, check_plan, make_plan, read_plan
 from tarkit.exchange.positions import MOST_SHARDS
 from tarkit.exchange.scatter import Scatter
 from tarkit.exchange.settings import ExchangeSettings
@@ -39,7 +38,8 @@ from tarkit.exchange.slicereader import SliceReader
 from tarkit.exchange.stagefiles import RUN_FILES, StageFiles, finished_records
 from tarkit.exchange.step import Step
 from tarkit.exchange.tasks import needs_other_options, task_results
-from tarkit.exchange.workfolder import check_work_folder, remove_work
+from tarkit.exchange.workfolder import check_work_folder, entries_of, remove_work
+from tarkit.names.outputnames import DONE_SUFFIX
 from tarkit.names.redaction import redact
 from tarkit.names.url import join, local_path, one_name
 from tarkit.runs.counts import Counts, Limit
@@ -74,9 +74,7 @@ class SlicesFailedError(TarkitError):
         first = next(iter(failed.values()))
         more = f" (and {counted(len(failed) - 1, 'more slice')})" if len(failed) > 1 else ""
         self.exit_code = exit_code_of_all(record.exit_code for record in failed.values())
-        # An input that is written again is another one, by which the plan is not valid any more.
-        again = "add --force or remove the work folder" if self.exit_code == EXIT_DATA else "run the same command again"
-        super().__init__(f"{first.error}{more}; nothing was gathered. After it is fixed, {again}")
+        super().__init__(f"{first.error}{more}; nothing was gathered. After it is fixed, {AGAIN}")
 
 
 class TooManyFailedError(TarkitError):
@@ -244,7 +242,7 @@ class Exchange:
         if earlier.shards and is_other and not self._force:
             raise UsageError(
                 f"{printable(redact(self.outdir))} has {counted(len(earlier.shards), 'shard')} of another run, such as "
-                f"{printable(earlier.shards[0])}; use another folder, or --force, which replaces them"
+                f"{printable(earlier.shards[0])}; use another folder, or {REMOVE}"
             )
 
     def _begin_outputs(self, plan: Plan, names: InputSet) -> set[str | None]:
@@ -272,23 +270,33 @@ class Exchange:
         return result
 
     def _plan_to_resume(self, fresh: Plan) -> Plan | None:
-        """Return the plan in the work folder if it is that of this exchange, or None."""
+        """Return the plan in the work folder if it is that of this exchange, or None.
+
+        Inputs that were changed are entered into it: the run files of their slices are made again.
+
+        Raises:
+            UsageError: it is that of another exchange, or there are outputs of the earlier inputs.
+        """
         plan = read_plan(self.work)
         if plan is None:
             return None
         try:
             check_plan(plan, self.work, self.request, self.urls)
-            for now, then in zip(fresh.inputs, plan.inputs, strict=True):
-                if now != then:
-                    raise UsageError(
-                        f"{printable(now[0])} was changed since this exchange was begun; "
-                        "--force begins anew, and removes the run files"
-                    )
         except UsageError:
             if not self._force:
                 raise
             remove_work(self.work)
             return None
+        changed = [now[0] for now, then in zip(fresh.inputs, plan.inputs, strict=True) if now != then]
+        if changed:
+            has_outputs = any(entry.name.endswith(DONE_SUFFIX) for entry in entries_of(self.outdir))
+            if has_outputs and plan.id in run_ids(self.outdir) and not self._force:
+                raise UsageError(
+                    f"{printable(changed[0])} was changed since this exchange was begun, and shards were made of it; "
+                    f"use another folder, or {REMOVE}"
+                )
+            plan = replace(plan, inputs=fresh.inputs)
+            plan.publish(self.work)
         return plan
 
     def _agreed_plan(self, fresh: Plan) -> Plan:
@@ -314,7 +322,7 @@ class Exchange:
 
     def _records(self, plan: Plan, numbers: Iterable[int]) -> Iterator[DoneRecord | None]:
         """Yield the records of outputs that are made by this plan, and None for the others."""
-        return finished_records((join(self.outdir, self.outputs.name(number)) for number in numbers), plan.id)
+        return finished_records((join(self.outdir, self.outputs.name(number)), plan.id) for number in numbers)
 
     def _made_before(self, plan: Plan, count: int, numbers: range) -> tuple[Result, list[int]]:
         """Return the result of the outputs that are made, and the numbers of those that are not.
@@ -425,10 +433,10 @@ class Exchange:
         return result
 
     def _publish_names(self, plan: Plan, files: StageFiles) -> None:
-        """Write the run record of the files of a stage."""
-        self._publish_record(plan, self.work, files.names(plan), plan.run_id)
+        """Write the run record of the files of a stage, each of which is of other work."""
+        self._publish_record(plan, self.work, files.names(plan), None)
 
-    def _publish_record(self, plan: Plan, folder: str, names: InputSet, work: str) -> None:
+    def _publish_record(self, plan: Plan, folder: str, names: InputSet, work: str | None) -> None:
         """Write a run record, by which ``tarkit status`` knows what is missing."""
         if names.count:
             RunRecord(names, work, version("tarkit"), slices=plan.slices).publish(folder, time.time())

@@ -43,6 +43,10 @@ _PARTS = 4
 """Number of blocks of a run file that a gather reads at once, at least."""
 _BLOCKS = 128
 """Number of blocks of a run file, unless they would be smaller or larger than the limits."""
+AGAIN = "run the same command again; with --stage, slice 0 of the scatter first"
+"""What to do after an input was replaced."""
+REMOVE = "remove them, as --force does without --stage"
+"""What to do about files of another run."""
 
 
 @dataclass(frozen=True)
@@ -64,13 +68,22 @@ class Plan:
     @cached_property
     def id(self) -> str:
         """Digest of everything that decides the bytes of the outputs, in hex: not of the slices."""
-        content = json.dumps([_FORMAT, self.request, self.inputs], sort_keys=True)
-        return hashlib.sha256(content.encode()).hexdigest()[:16]
+        return self._digest(self.inputs)
 
-    @property
-    def run_id(self) -> str:
-        """Digest of everything that decides the bytes of the run files, in hex."""
-        return hashlib.sha256(f"{self.id} {self.slices} {self.block_size}".encode()).hexdigest()[:16]
+    def file_id(self, number: int | None) -> str:
+        """Return the digest of everything that decides the bytes of a file of a stage, in hex.
+
+        Args:
+            number: number of the slice with its inputs; None: it depends on all inputs.
+        """
+        if number is None:
+            return self._digest(self.id, self.slices, self.block_size)
+        shards = self.shards(number)
+        return self._digest(shards.start, self.inputs[shards.start : shards.stop], self.slices, self.block_size)
+
+    def _digest(self, *known: object) -> str:
+        content = json.dumps([_FORMAT, self.request, *known], sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
 
     @property
     def size(self) -> int:
@@ -85,17 +98,26 @@ class Plan:
         """Check that an input is still the one of the plan.
 
         Raises:
-            DataError: it is not.
+            TemporaryStreamError: it is not.
         """
         now = identify(url)
         if (now.size, now.tag) != tuple(self.inputs[shard][1:]):
-            hint = "--force makes a new plan, and removes the run files of this one"
-            raise DataError("the input was changed after the exchange had begun", url=url, hint=hint)
+            raise TemporaryStreamError("the input was changed after the exchange had begun", url=url, hint=AGAIN)
 
     def encode(self) -> bytes:
         """Return the text of the plan."""
         known = {"slices": self.slices, "block_size": self.block_size, "inputs": self.inputs}
         return json.dumps({"format": _FORMAT, "request": self.request, **known}, indent=1).encode() + b"\n"
+
+    def publish(self, folder: str, *, if_absent: bool = False) -> None:
+        """Write the plan into a work folder.
+
+        Raises:
+            AlreadyPublishedError: there is one, and it is not to be replaced.
+            StreamError, TemporaryStreamError: it cannot be written.
+        """
+        with open_publish(join(folder, PLAN), compression=None, if_absent=if_absent) as stream:
+            stream.write(self.encode())
 
 
 def make_plan(request: Mapping[str, Any], urls: Sequence[str], *, slices: int | None, mem: int) -> Plan:
@@ -168,11 +190,8 @@ def agreed_plan(folder: str, request: Mapping[str, Any], urls: Sequence[str], fr
     """
     plan = read_plan(folder)
     if plan is None:
-        with (
-            suppress(AlreadyPublishedError),  # by another process at the same time
-            open_publish(join(folder, PLAN), compression=None, if_absent=True) as stream,
-        ):
-            stream.write(fresh.encode())
+        with suppress(AlreadyPublishedError):  # by another process at the same time
+            fresh.publish(folder, if_absent=True)
         plan = read_plan(folder)
     if plan is None:
         raise TemporaryStreamError("the plan that was just written is gone", url=join(folder, PLAN))
@@ -190,14 +209,14 @@ def check_plan(plan: Plan, folder: str, request: Mapping[str, Any], urls: Sequen
     if plan.request != request:
         raise UsageError(
             f"{shown} has the run files of another exchange ({_difference(plan.request, request)}); "
-            "finish that one, use --work for another folder, or --force, which removes them"
+            f"finish that one, use --work for another folder, or {REMOVE}"
         )
     if len(urls) != len(plan.inputs) or any(
         redact(url) != each[0] for url, each in zip(urls, plan.inputs, strict=True)
     ):
         raise UsageError(
             f"{shown} has the run files of {counted(len(plan.inputs), 'other input')}; "
-            "use --work for another folder, or --force, which removes them"
+            f"use --work for another folder, or {REMOVE}"
         )
 
 

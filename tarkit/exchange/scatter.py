@@ -36,7 +36,7 @@ class Scatter:
 
     def __init__(self, plan: Plan, source: RowSource, files: StageFiles, number: int, folder: str, mem: int) -> None:
         self._plan, self._source, self._mem = plan, source, mem
-        self._name, self._url = files.name(number), files.url(folder, number)
+        self._name, self._url, self._id = files.name(number), files.url(folder, number), files.id(plan, number)
 
     def run(self) -> DoneRecord:
         """Write the run file, and then its record; a slice that fails has a record, too.
@@ -46,7 +46,7 @@ class Scatter:
         """
         source = self._source
         # As the run record names it.
-        record = DoneRecord("done", {"url": self._name}, self._plan.run_id, version("tarkit"), files=[])
+        record = DoneRecord("done", {"url": self._name}, self._id, version("tarkit"), files=[])
         try:
             record.output = self._write()
         except TarkitError as error:

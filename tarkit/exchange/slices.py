@@ -11,7 +11,7 @@ from tarkit.errors import MissingInputError, TemporaryStreamError, counted
 from tarkit.exchange.earlieroutputs import earlier_outputs
 from tarkit.exchange.exchange import Exchange, Result, SlicesFailedError
 from tarkit.exchange.plan import Plan, check_plan, make_plan, read_plan
-from tarkit.exchange.stagefiles import RUN_FILES, StageFiles, finished_record
+from tarkit.exchange.stagefiles import RUN_FILES, StageFiles
 from tarkit.exchange.workfolder import remove_work
 from tarkit.names.outputnames import done_record_url
 from tarkit.runs.donerecord import DoneRecord, read_record
@@ -67,8 +67,10 @@ class ExchangeSlice(Exchange):
         if number:
             return self._waited(self._own_plan, "slice 0 has not made the plan yet")
         fresh = make_plan(self.request, self.urls, slices=slices, mem=self.mem * self.parallel)
+        plan = self._plan_to_resume(fresh)
         self._check_outputs(fresh)
-        plan = self._agreed_plan(fresh)
+        if plan is None:
+            plan = self._agreed_plan(fresh)
         self._publish_names(plan, RUN_FILES)
         return plan
 
@@ -150,7 +152,7 @@ class ExchangeSlice(Exchange):
         """
         result = Result()
         for number in numbers:
-            before = finished_record(files.url(self.work, number), plan.run_id)
+            before = files.record(plan, self.work, number)
             record = before or make(number)
             if record.state != "done":
                 raise SlicesFailedError({number: record})

@@ -22,7 +22,7 @@ def finished_record(url: str, work: str) -> DoneRecord | None:
 
     Args:
         url: path or URL of the file.
-        work: id of the plan by which it must have been made.
+        work: id of what it must have been made of.
 
     Raises:
         StreamError, TemporaryStreamError: the record cannot be read.
@@ -34,10 +34,14 @@ def finished_record(url: str, work: str) -> DoneRecord | None:
     return record if (record.output or {}).get("name") == output_name(url) else None
 
 
-def finished_records(urls: Iterable[str], work: str) -> Iterator[DoneRecord | None]:
-    """Yield :func:`finished_record` of each file, in order; several are read at once."""
+def finished_records(files: Iterable[tuple[str, str]]) -> Iterator[DoneRecord | None]:
+    """Yield :func:`finished_record` of each file, in order; several are read at once.
+
+    Args:
+        files: (URL, id of what it must have been made of) of each file.
+    """
     with Workers(_AT_ONCE, "records") as workers:
-        yield from workers.ahead(lambda url: finished_record(url, work), urls, 2 * _AT_ONCE)
+        yield from workers.ahead(lambda file: finished_record(*file), files, 2 * _AT_ONCE)
 
 
 class StageFiles(NamedTuple):
@@ -45,9 +49,11 @@ class StageFiles(NamedTuple):
 
     Attributes:
         stem: beginning of their names.
+        of_slice: a file depends on the inputs of its slice alone; False: on all inputs.
     """
 
     stem: str
+    of_slice: bool
 
     def name(self, number: int) -> str:
         """Return the name of the file of a slice."""
@@ -61,13 +67,25 @@ class StageFiles(NamedTuple):
         """Return the URL of the file of a slice."""
         return join(folder, self.name(number))
 
+    def id(self, plan: Plan, number: int) -> str:
+        """Return the id of what the file of a slice is made of, for its record."""
+        return plan.file_id(number if self.of_slice else None)
+
+    def record(self, plan: Plan, folder: str, number: int) -> DoneRecord | None:
+        """Return the record of a slice if it is done by this plan, or None.
+
+        Raises:
+            StreamError, TemporaryStreamError: the record cannot be read.
+        """
+        return finished_record(self.url(folder, number), self.id(plan, number))
+
     def records(self, plan: Plan, folder: str) -> Iterator[DoneRecord | None]:
         """Yield the record of each slice that is done by this plan, and None for the others.
 
         Raises:
             StreamError, TemporaryStreamError: a record cannot be read.
         """
-        return finished_records((self.url(folder, number) for number in range(plan.slices)), plan.run_id)
+        return finished_records((self.url(folder, each), self.id(plan, each)) for each in range(plan.slices))
 
     def opened(self, folder: str, records: Sequence[DoneRecord]) -> list[RunFile]:
         """Return the files of all slices, from their records."""
@@ -75,5 +93,5 @@ class StageFiles(NamedTuple):
         return [RunFile(self.url(folder, number), each["size"], each["blocks"]) for number, each in enumerate(outputs)]
 
 
-RUN_FILES, MARK_FILES = StageFiles("run"), StageFiles("match")
+RUN_FILES, MARK_FILES = StageFiles("run", of_slice=True), StageFiles("match", of_slice=False)
 """The files of a scatter, and of the match of a dedup."""

@@ -18,9 +18,9 @@ from tarkit.store.entries import Entry, entries, remove
 from tarkit.store.read import read_range, read_whole
 from tarkit.store.trees import remove_if_empty
 
-_OF_WORK = re.compile(r"plan\.json|(run|match)-[0-9]{6,}\.tar(\.done\.json)?")
-_RUN = re.compile(r"run-[0-9]{6,}\.tar")
-_OF_STAGE = re.compile(r"(run|match)-\{0{6,}\.\.")
+_OF_STAGE = r"(run|match)-[0-9]{6,}\.tar"
+_OF_WORK = re.compile(rf"plan\.json|{_OF_STAGE}(\.done\.json)?")
+_NAMES_OF_STAGE = re.compile(r"(run|match)-\{0{6,}\.\.")
 
 
 def check_work_folder(folder: str) -> None:
@@ -75,7 +75,7 @@ def _is_of_exchange(entry: Entry) -> bool:
         if entry.name == PLAN:
             return str(document["format"]).startswith(PLAN_FORMAT)
         # That of a shard that was read has its size, too.
-        return [*document["input"]] == ["url"] and _RUN.fullmatch(document["input"]["url"]) is not None
+        return [*document["input"]] == ["url"] and re.fullmatch(_OF_STAGE, document["input"]["url"]) is not None
     except MissingInputError:
         return True  # removed by its run in this moment
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, DataError):
@@ -85,7 +85,7 @@ def _is_of_exchange(entry: Entry) -> bool:
 def _is_of_stage(entry: Entry) -> bool:
     """Return True if a run record is that of a stage in a work folder."""
     try:
-        return all(_OF_STAGE.match(pattern) for pattern in read_run_record(entry).inputs.patterns or ("",))
+        return all(_NAMES_OF_STAGE.match(pattern) for pattern in read_run_record(entry).inputs.patterns or ("",))
     except (MissingInputError, DataError):
         return False
 

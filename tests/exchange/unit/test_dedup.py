@@ -195,14 +195,26 @@ def test_shards_of_another_run_are_replaced_only_by_force(inputs: list[str], tmp
     assert len([*out.glob(".tarkit-run-*")]) == 1
 
 
-def test_a_changed_input_is_refused(inputs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("number", range(1, 13))
+def test_marks_of_a_changed_input_are_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     urls = [write_tar(tmp_path / f"{name}.tar", [(name, {"x": b"1"})]) for name in "abc"]
     with monkeypatch.context() as patched:
-        killed_after(patched, 3)
+        killed_after(patched, number)
         with pytest.raises(_Killed):
             dedup(urls, tmp_path / "out", "x", slices=3).run()
     write_tar(tmp_path / "b.tar", [("b", {"x": b"1"}), ("new", {"x": b"2"})])
-    with pytest.raises(UsageError, match=r"b.tar was changed since this exchange was begun; --force"):
+    dedup(urls, tmp_path / "out", "x").run()
+    assert [key for shard in outputs_of(urls, tmp_path / "out") for key, _ in shard] == ["a", "new"]
+
+
+def test_a_changed_input_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    urls = [write_tar(tmp_path / f"{name}.tar", [(name, {"x": b"1"})]) for name in "abc"]
+    with monkeypatch.context() as patched:
+        killed_after(patched, 13)
+        with pytest.raises(_Killed):
+            dedup(urls, tmp_path / "out", "x", slices=3).run()
+    write_tar(tmp_path / "b.tar", [("b", {"x": b"1"}), ("new", {"x": b"2"})])
+    with pytest.raises(UsageError, match=r"b.tar was changed since this exchange was begun, and shards .*--force"):
         dedup(urls, tmp_path / "out", "x").run()
     dedup(urls, tmp_path / "out", "x", force=True).run()
     assert [key for shard in outputs_of(urls, tmp_path / "out") for key, _ in shard] == ["a", "new"]
@@ -217,7 +229,7 @@ def test_an_input_that_changes_between_the_stages_is_an_error(tmp_path: Path, mo
         return found(self, *arguments)
 
     monkeypatch.setattr(dedup_module.Dedup, "filter", changed)
-    with pytest.raises(DataError, match=r"b.tar: the input was changed after the exchange had begun"):
+    with pytest.raises(TarkitError, match=r"b.tar: the input was changed after the exchange had begun"):
         dedup(urls, tmp_path / "out", "x").run()
     assert not (tmp_path / "out" / "b.tar").exists()
 
@@ -236,7 +248,7 @@ def test_a_damaged_file_of_marks_is_an_error(
     inputs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        killed_after(patched, 7)
+        killed_after(patched, 13)
         with pytest.raises(_Killed):
             dedup(inputs, tmp_path / "out", "bin", slices=2).run()
     marks = tmp_path / "out" / "_exchange" / "match-000001.tar"

@@ -21,6 +21,7 @@ from tarkit.exchange.output import GatheredOutput
 from tarkit.exchange.plan import agreed_plan, make_plan
 from tarkit.exchange.scatter import Scatter
 from tarkit.exchange.shuffle import Shuffle
+from tarkit.exchange.stagefiles import RUN_FILES
 
 
 class StoppedError(TarkitError):
@@ -98,11 +99,69 @@ def test_a_changed_input_is_refused(begun: list[str], tmp_path: Path, touch: str
         os.utime(path, ns=(1, os.stat(path).st_mtime_ns + 1_000_000_000))
     else:
         write_shard(path, [(f"other{number}", {"cls": b""}) for number in range(5)])
-    with pytest.raises(UsageError, match=r"in-001\.tar was changed since this exchange was begun; --force"):
+    with pytest.raises(UsageError, match=r"in-001\.tar was changed since .* and shards were made of it.*--force"):
         exchange(begun, tmp_path / "out").run()
     exchange(begun, tmp_path / "out", force=True).run()
     assert len(keys_of(tmp_path / "out")) == 15
     assert left_in(tmp_path) == []
+
+
+def scattered_again(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the run files that are made from now on."""
+    names: list[str] = []
+
+    def run(self: Scatter, real: Callable[..., Any] = Scatter.run) -> Any:
+        names.append(self._name)
+        return real(self)
+
+    monkeypatch.setattr(Scatter, "run", run)
+    return names
+
+
+def test_only_the_slice_of_a_replaced_input_is_scattered_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    urls = numbered_inputs(tmp_path / "in", [4, 4, 4, 4])
+    good = Path(urls[2]).read_bytes()
+    Path(urls[2]).write_bytes(good[:3000])
+    with pytest.raises(TarkitError, match=r"in-002\.tar.*After it is fixed, run the same command again"):
+        exchange(urls, tmp_path / "out", slices=4).run()
+    Path(urls[2]).write_bytes(good)
+    again = scattered_again(monkeypatch)
+    exchange(urls, tmp_path / "out").run()
+    assert again == ["run-000002.tar"]
+    exchange(urls, tmp_path / "right").run()
+    assert files_of(tmp_path / "out") == files_of(tmp_path / "right")
+    assert left_in(tmp_path) == []
+
+
+def test_a_run_file_of_a_replaced_input_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor are those of a part of the new inputs, if the earlier input comes back."""
+    urls = numbered_inputs(tmp_path / "in", [4, 4, 4])
+    good = Path(urls[1]).read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(Exchange, "_gather_all", stop)
+        with pytest.raises(StoppedError):
+            exchange(urls, tmp_path / "out", slices=3).run()
+        write_shard(Path(urls[1]), [("other", {"cls": b"1"})])
+        with pytest.raises(StoppedError):
+            exchange(urls, tmp_path / "out").run()
+    Path(urls[1]).write_bytes(good)
+    again = scattered_again(monkeypatch)
+    exchange(urls, tmp_path / "out").run()
+    assert again == ["run-000001.tar"]
+    exchange(urls, tmp_path / "right").run()
+    assert files_of(tmp_path / "out") == files_of(tmp_path / "right")
+
+
+def test_force_after_a_changed_input_makes_its_slice_and_all_outputs_again(
+    begun: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_shard(Path(begun[2]), [("other", {"cls": b""})])
+    again = scattered_again(monkeypatch)
+    result = exchange(begun, tmp_path / "out", force=True).run()
+    assert (again, result.done, result.done_before) == (["run-000001.tar"], 3, 0)
+    exchange(begun, tmp_path / "right").run()
+    assert files_of(tmp_path / "out") == files_of(tmp_path / "right")
+    assert len([*(tmp_path / "out").glob(".tarkit-run-*")]) == 1
 
 
 def test_a_finished_run_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +291,7 @@ def test_of_two_plans_at_once_one_is_used(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(workplan, "read_plan", read)
     assert agreed_plan(folder, request, urls, second).slices == 1
-    assert first.id == second.id and first.run_id != second.run_id
+    assert first.id == second.id and RUN_FILES.id(first, 0) != RUN_FILES.id(second, 0)
 
 
 def test_a_run_beside_another_one_that_finishes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

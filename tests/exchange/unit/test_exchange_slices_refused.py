@@ -8,6 +8,7 @@ import pytest
 from exchangeruns import exchange, files_of, keys_of, left_in, numbered_inputs
 
 from tarkit.errors import TemporaryStreamError, UsageError
+from tarkit.exchange.exchange import SlicesFailedError
 from tarkit.exchange.settings import ExchangeSettings
 from tarkit.exchange.shuffle import Shuffle
 from tarkit.exchange.slices import ExchangeSlice
@@ -48,6 +49,34 @@ def test_outputs_of_another_seed_are_not_mixed_in(other: list[str], tmp_path: Pa
         sliced(other, tmp_path / "out", 1).gather(0, 2)
     found = files_of(tmp_path / "out")
     assert {name: found[name] for name in before} == before
+
+
+def test_a_replaced_input_is_entered_into_the_plan_by_slice_0(tmp_path: Path) -> None:
+    urls = numbered_inputs(tmp_path / "in", [10] * 3)
+    good, out = Path(urls[2]).read_bytes(), tmp_path / "out"
+    Path(urls[2]).write_bytes(good[:3000])
+    for number in range(2):
+        sliced(urls, out, 0).scatter(number, 3)
+    with pytest.raises(SlicesFailedError, match="with --stage, slice 0 of the scatter first"):
+        sliced(urls, out, 0).scatter(2, 3)
+    Path(urls[2]).write_bytes(good)
+    with pytest.raises(SlicesFailedError, match=r"the input was changed.*slice 0 of the scatter first") as raised:
+        sliced(urls, out, 0).scatter(2, 3)
+    assert raised.value.exit_code == 75, "slice 0 may be about to do it"
+    assert sliced(urls, out, 0).scatter(0, 3).done_before == 1
+    assert sliced(urls, out, 0).scatter(2, 3).done == 1
+    sliced(urls, out, 0).gather(0, 1)
+    exchange(urls, tmp_path / "right", shards=4).run()
+    assert files_of(out) == files_of(tmp_path / "right")
+
+
+def test_no_hint_asks_a_slice_for_force(other: list[str], tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="use another folder, or remove them, as --force does without --stage"):
+        sliced(other, tmp_path / "out", 1).scatter(0, 2)
+    sliced(other, tmp_path / "new", 0).scatter(0, 2)
+    for urls, seed in ((other, 1), (other[:3], 0)):
+        with pytest.raises(UsageError, match="use --work for another folder, or remove them, as --force does without"):
+            sliced(urls, tmp_path / "new", seed).scatter(1, 2)
 
 
 def test_slices_give_the_bytes_of_one_run(tmp_path: Path) -> None:
