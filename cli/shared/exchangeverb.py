@@ -198,13 +198,17 @@ class ExchangeVerb:
             kind: class of the exchange.
             option: the option that asks for it.
         """
-        stages = ["work", "dry_run", "stage", "stage_slice", "wait", "parallel"]
+        stages = ["work", "stage", "stage_slice", "wait", "parallel"]
         reject_options(stages, f"does not go with {option}, which has one pass and no run files")
         options = self.options
-        result = kind(
+        exchange = kind(
             step, urls, options["outdir"], self._settings(step),
             mem=options["mem"], force=options["force"], report=self._report,
-        ).run()  # fmt: skip
+        )  # fmt: skip
+        if options["dry_run"]:
+            self._note_forecast(exchange)
+            return None
+        result = exchange.run()
         note_result(self.run, result, options["outdir"], "shard")
         return result.counts.exit_code
 

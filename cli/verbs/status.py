@@ -13,6 +13,7 @@ from ..shared.program import Seconds, say, standard_options, work_option
 from ..shared.results import Results
 
 if TYPE_CHECKING:
+    from tarkit.exchange.workstatus import WorkStatus
     from tarkit.runs.status import Progress
 
 _LISTED = 20
@@ -52,9 +53,13 @@ def command(
     a record into OUTDIR when it begins, and each finished shard has one. INPUT replaces the inputs
     of the run's record; shards whose input has changed are then stale. Long lists are cut; --json
     or -v prints all.
+
+    Of tarkit shuffle, sort, join, reduce and dedup, the slices before the shards are shown, too,
+    from OUTDIR/_exchange; with another --work DIR, name DIR.
     """
     import time
 
+    from tarkit.exchange.workstatus import work_status
     from tarkit.names.url import display_name
     from tarkit.runs.status import progress_of
     from tarkit.specs.shardspec import expand
@@ -69,25 +74,31 @@ def command(
             say("tarkit status", f"removed {name}")
     asked = expand(inputs, allow_pipe=False) if inputs else None
     found = progress_of(outdir, asked, of_runs=True, compare_files=True)
+    exchange = work_status(outdir)
     is_asked_known = bool(inputs or found.runs)
-    if not (inputs or wanted or found.done or found.unfinished):
+    if not (inputs or wanted or exchange or found.done or found.unfinished):
         raise MissingInputError(
             "this folder has no done record",
             url=outdir,
-            hint="name the OUTDIR of tarproc -O, or its inputs too, to list them as missing",
+            hint="name the OUTDIR of tarproc -O, or its inputs too, to list them as missing; or the DIR of --work DIR",
         )
     is_short = found.lost_samples or (found.empty and not allow_empty)
-    code = EXIT_FAILED if found.unfinished else EXIT_SET_ASIDE if is_short else EXIT_OK
+    is_begun = exchange is not None and not found.runs
+    code = EXIT_FAILED if found.unfinished or is_begun else EXIT_SET_ASIDE if is_short else EXIT_OK
     with Results(only_messages=True) as results:
         if as_json:
             known = found.as_dict() | ({} if is_asked_known else {"missing": None})
+            known["exchange"] = exchange and exchange.as_dict()
             results.line(json.dumps({"outdir": display_name(outdir), "exit_code": code, **known}))
         else:
-            _show(found, results, None if verbose else _LISTED, allow_empty, is_asked_known=is_asked_known)
+            _show(found, exchange, results, None if verbose else _LISTED, allow_empty, is_asked_known=is_asked_known)
     return code
 
 
-def _show(found: Progress, results: Results, most: int | None, allow_empty: bool, *, is_asked_known: bool) -> None:
+def _show(
+    found: Progress, exchange: WorkStatus | None, results: Results, most: int | None, allow_empty: bool, *,
+    is_asked_known: bool,
+) -> None:  # fmt: skip
     """Print the status as text: first the problems by name, then the totals.
 
     Args:
@@ -105,11 +116,13 @@ def _show(found: Progress, results: Results, most: int | None, allow_empty: bool
             results.line(line)
         if most is not None and len(lines) > most:
             results.line(f"… and {len(lines) - most} more {lines[0].split()[0]}")
+    for line in exchange.lines() if exchange else ():
+        results.line(line)
     for run in found.runs if len(found.runs) > 1 else ():
         results.line(f"run {run.record}: {counted(run.asked, 'shard')}, {run.missing} missing")
     for reason, count in found.not_compared.items():
         results.line(f"files that the work uses are not compared for {counted(count, 'shard')}: {reason}")
-    if not is_asked_known:
+    if not is_asked_known and exchange is None:
         results.line(
             "what was asked is unknown: the folder has no record of a run; name its inputs to know what is missing"
         )

@@ -65,6 +65,7 @@ class BlockShuffle(Exchange):
     samples, on ``mem``. One process does it. A run that was interrupted begins anew.
     """
 
+    in_one_pass = True
     step: Blocks
     _counted: int | None = None
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from tarkit.errors import (
     MissingInputError,
@@ -30,7 +30,7 @@ from tarkit.exchange.earlieroutputs import (
 )
 from tarkit.exchange.gather import Gather, Scattered
 from tarkit.exchange.keys import BUCKETS, check_keys
-from tarkit.exchange.plan import AGAIN, REMOVE, Plan, agreed_plan, check_plan, make_plan, read_plan
+from tarkit.exchange.plan import AGAIN, REMOVE, WORK, Plan, agreed_plan, check_plan, make_plan, read_plan
 from tarkit.exchange.positions import MOST_SHARDS
 from tarkit.exchange.scatter import Scatter
 from tarkit.exchange.settings import ExchangeSettings
@@ -51,8 +51,6 @@ from tarkit.specs.outputcheck import outside
 from tarkit.specs.shardspec import take_slice
 from tarkit.store.entries import remove
 
-WORK = "_exchange"
-"""Name of the work folder in the folder of the outputs."""
 _SHARE = 0.6
 """Part of the memory that is for samples."""
 _READS = 8
@@ -150,6 +148,7 @@ class Exchange:
         report: called with the progress.
 
     Attributes:
+        in_one_pass: there are no run files.
         mem: bytes of memory for the samples of each process.
         outputs: names and cuts of the outputs.
         request: step and settings that decide them.
@@ -158,6 +157,8 @@ class Exchange:
         UsageError: an input is in the folder of the outputs, there are too many, or the step does
             not go with the settings.
     """
+
+    in_one_pass: ClassVar[bool] = False
 
     def __init__(
         self,

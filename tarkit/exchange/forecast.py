@@ -26,7 +26,7 @@ class Forecast:
         samples: number of samples of the inputs.
         content: bytes of their fields.
         outputs: number of outputs.
-        slices: number of run files.
+        slices: number of run files; 0 in one pass.
         space: bytes of the run files, about: headers and padding are estimated.
         memory: bytes of memory for samples, of all processes.
         gets: requests that read inputs and run files, if all are in a store.
@@ -48,24 +48,26 @@ class Forecast:
 
     def line(self) -> str:
         """Return the numbers in one line."""
+        source = (
+            f"from {counted(self.slices, 'run file')} of {self.space} bytes in all" if self.slices else "in one pass"
+        )
         return (
             f"{counted(self.samples, 'sample')}, {self.content} bytes of content; "
-            f"{counted(self.outputs, 'shard')} from {counted(self.slices, 'run file')} of {self.space} bytes in all; "
+            f"{counted(self.outputs, 'shard')} {source}; "
             f"{self.memory} bytes of memory for samples; in a store {self.gets} GET and {self.puts} PUT requests"
         )
 
 
-def forecast(exchange: Exchange, *, slices: int | None = None) -> Forecast:
+def forecast(exchange: Exchange) -> Forecast:
     """Count the samples of an exchange, from indexes, headers or tables, and compute what it needs.
 
     Args:
-        exchange: the exchange.
-        slices: number of slices; None: as many as a run on this machine would have.
+        exchange: the exchange, of which all is run on this machine.
 
     Raises:
         TarkitError: an input cannot be counted, or there are too few samples.
     """
-    plan = make_plan(exchange.request, exchange.urls, slices=slices, mem=exchange.mem)
+    plan = make_plan(exchange.request, exchange.urls, slices=None, mem=exchange.mem)
     samples = content = members = 0
     shards = [url for url in exchange.urls if not is_table(url)]
     for each in count_shards(shards, parallel=exchange.parallel, rule=exchange.settings.key_rule):
@@ -85,7 +87,8 @@ def forecast(exchange: Exchange, *, slices: int | None = None) -> Forecast:
     size = content + members * (BLOCK + BLOCK // 2)
     cuts = exchange.outputs.cuts(samples, size, size // max(1, samples))
     memory = exchange.mem * exchange.parallel
+    slices, space = (0, 0) if exchange.in_one_pass else (plan.slices, size)
     units = max(exchange.parallel, -(-(size + samples * ROW_BYTES) // max(1, exchange.mem)))
-    gets = len(plan.inputs) + plan.slices * (units + 2)
-    puts = 2 * plan.slices + 3 * cuts.count + 2 * (size // _PART)
-    return Forecast(samples, content, cuts.count, plan.slices, size, memory, gets, puts)
+    gets = len(plan.inputs) + slices * (units + 2)
+    puts = 2 * slices + 3 * cuts.count + (size + space) // _PART
+    return Forecast(samples, content, cuts.count, slices, space, memory, gets, puts)

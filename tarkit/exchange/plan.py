@@ -31,6 +31,8 @@ from tarkit.store.publish import open_publish
 from tarkit.store.read import read_whole
 from tarkit.store.waits import Workers
 
+WORK = "_exchange"
+"""Name of the work folder in the folder of the outputs."""
 PLAN = "plan.json"
 PLAN_FORMAT = "tarkit-exchange-"
 """Beginning of the format of plans of all versions."""

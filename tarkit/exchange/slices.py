@@ -14,7 +14,7 @@ from tarkit.exchange.plan import Plan, check_plan, make_plan, read_plan
 from tarkit.exchange.stagefiles import RUN_FILES, StageFiles
 from tarkit.exchange.workfolder import remove_work
 from tarkit.names.outputnames import done_record_url
-from tarkit.runs.donerecord import DoneRecord, read_record
+from tarkit.runs.donerecord import DoneRecord
 from tarkit.specs.shardspec import take_slice
 from tarkit.store.entries import entries
 
@@ -22,7 +22,6 @@ LOOK_SOON, LOOK_EVERY = 0.5, 30.0
 """Seconds between two looks for what another process has to make first: the pause doubles, since a
 plan is there soon.
 """
-_SHOWN = 5
 
 T = TypeVar("T")
 
@@ -169,12 +168,9 @@ class ExchangeSlice(Exchange):
 
     def _why_not(self, plan: Plan, files: StageFiles, unit: str, made: str) -> str:
         """Return which files of a stage are missing, as in "3 slices of 9 not scattered yet"."""
-        missing = [number for number, each in enumerate(files.records(plan, self.work)) if each is None]
-        records = (read_record(done_record_url(files.url(self.work, number))) for number in missing)
-        error = next((record.error for record in records if record and record.error), None)
-        shown = ", ".join(map(str, missing[:_SHOWN])) + (", …" if len(missing) > _SHOWN else "")
-        why = f"; one has failed: {error}" if error else ""
-        return f"{counted(len(missing), unit)} of {plan.slices} not {made} yet ({shown}){why}"
+        state = files.state(plan, self.work)
+        why = next((f"; one has failed: {error}" for error in state.failed.values()), "")
+        return f"{counted(len(state.missing), unit)} of {plan.slices} not {made} yet ({state.shown()}){why}"
 
     def _waited(self, look: Callable[[], T | None], why: str | Callable[[], str]) -> T:
         """Return what another process makes, when it is there."""

@@ -15,6 +15,7 @@ from tarkit.store.entries import stat
 from tarkit.store.waits import Workers
 
 _AT_ONCE = 16
+_SHOWN = 5
 
 
 def finished_record(url: str, work: str) -> DoneRecord | None:
@@ -42,6 +43,22 @@ def finished_records(files: Iterable[tuple[str, str]]) -> Iterator[DoneRecord | 
     """
     with Workers(_AT_ONCE, "records") as workers:
         yield from workers.ahead(lambda file: finished_record(*file), files, 2 * _AT_ONCE)
+
+
+class StageState(NamedTuple):
+    """What a stage has not made yet.
+
+    Attributes:
+        missing: numbers of the slices without a file.
+        failed: number -> error of those that have failed.
+    """
+
+    missing: list[int]
+    failed: dict[int, str]
+
+    def shown(self) -> str:
+        """Return the numbers of the first missing slices, as in "3, 7"."""
+        return ", ".join(map(str, self.missing[:_SHOWN])) + (", …" if len(self.missing) > _SHOWN else "")
 
 
 class StageFiles(NamedTuple):
@@ -86,6 +103,20 @@ class StageFiles(NamedTuple):
             StreamError, TemporaryStreamError: a record cannot be read.
         """
         return finished_records((self.url(folder, each), self.id(plan, each)) for each in range(plan.slices))
+
+    def state(self, plan: Plan, folder: str) -> StageState:
+        """Return what is missing of a stage, and why.
+
+        Raises:
+            StreamError, TemporaryStreamError: a record cannot be read.
+        """
+        missing = [number for number, record in enumerate(self.records(plan, folder)) if record is None]
+        failed = dict[int, str]()
+        for number in missing:
+            record = read_record(done_record_url(self.url(folder, number)))
+            if record is not None and record.error is not None and record.work == self.id(plan, number):
+                failed[number] = record.error
+        return StageState(missing, failed)
 
     def opened(self, folder: str, records: Sequence[DoneRecord]) -> list[RunFile]:
         """Return the files of all slices, from their records."""

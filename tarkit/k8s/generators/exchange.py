@@ -13,7 +13,7 @@ import os.path
 from collections.abc import Sequence
 
 from tarkit.errors import UsageError, printable
-from tarkit.exchange.exchange import WORK
+from tarkit.exchange.plan import WORK
 from tarkit.k8s.durations import seconds
 from tarkit.k8s.fill import filled, pod_of, without_name
 from tarkit.k8s.generators.indexed import check_image, check_parallelism, check_written, index_job

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,13 +31,26 @@ def test_shuffle_in_one_pass_says_that_it_is_not_uniform(run: Run, inputs: list[
     assert b"done 4, missing 0" in run("tarkit", "status", out).stdout
 
 
+@pytest.mark.parametrize("cut", [("--shards", "4"), ("--maxcount", "30"), ("--maxsize", "40k")])
+def test_dry_run_of_shuffle_block(run: Run, inputs: list[str], tmp_path: Path, cut: tuple[str, ...]) -> None:
+    words = ("tarkit", "shuffle", *inputs, "--block", *cut, "-O", tmp_path / "out")
+    found = run(*words, "--dry-run", "--json")
+    assert found.code == 0 and not (tmp_path / "out").exists()
+    assert "in one pass; " in found.stderr and "nothing was written (--dry-run)" in found.stderr
+    numbers = json.loads(found.stdout)
+    assert run(*words).code == 0
+    outputs = len([*(tmp_path / "out").glob("*.tar")])
+    assert numbers["outputs"] == outputs or "--maxsize" in cut, "by size it is an estimate"
+    keys = [key for path in (tmp_path / "out").glob("*.tar") for key, _ in of_webdataset(path)]
+    assert (numbers["samples"], numbers["slices"], numbers["space"]) == (len(keys), 0, 0)
+
+
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
         (("--buffer", "5"), "--buffer goes with --block"),
         (("--block", "--work", "w"), "--work does not go with --block, which has one pass and no run files"),
         (("--block", "--to", "map.csv"), "--to does not go with --block"),
-        (("--block", "--dry-run"), "--dry-run does not go with --block"),
         (("--block", "--stage", "gather", "--slice", "0/1"), "--stage does not go with --block"),
         (("--block", "-p", "2"), "-p does not go with --block"),
     ],

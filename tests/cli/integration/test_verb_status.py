@@ -104,6 +104,7 @@ def test_json(run: Run, out: Path, shards: list[Path]) -> None:
         "not_compared": {},
         "samples": {"in": 9, "added": 0, "out": 8, "filtered": 1, "failed": 0, "ignored": 0},
         "bytes": 30720,
+        "exchange": None,
     }
 
 

@@ -12,7 +12,6 @@ import pytest
 from exchangeruns import exchange, files_of, keys_of, left_in, numbered_inputs, shards_of, write_shard
 
 from tarkit.errors import TarkitError, UsageError
-from tarkit.exchange import exchange as exchanges
 from tarkit.exchange import plan as workplan
 from tarkit.exchange import workfolder
 from tarkit.exchange.exchange import Exchange
@@ -379,7 +378,7 @@ def test_the_work_folder_of_the_user_stays_with_what_is_not_of_the_run(tmp_path:
     (work / "mine.tar").write_bytes(b"x")
     exchange(urls, tmp_path / "out", work=work).run()
     assert os.listdir(work) == ["mine.tar"]
-    assert exchanges.WORK not in os.listdir(tmp_path / "out")
+    assert workplan.WORK not in os.listdir(tmp_path / "out")
 
 
 @pytest.mark.parametrize("name", ["run-000000.tar", "run-000007.tar", "match-000000.tar", "run-000000.tar.done.json"])

@@ -43,7 +43,8 @@ LEVELS: tuple[dict[str, str], ...] = (
     },
     {
         "exchange": "blockshuffle cuts dedupslices digests exchange filtering forecast join keys output placing "
-        "plan positions reduce runfile slicereader settings shuffle slices sort stagefiles step tableside"
+        "plan positions reduce runfile slicereader settings shuffle slices sort stagefiles step tableside "
+        "workstatus"
     },
     {"trainers": "arrays audit feedtest lasterror loopnumbers shardmap"},
     {"spark": "records"},
