@@ -204,4 +204,4 @@ class _BlockOutput(GatheredOutput):
             raise RepeatedKeyError(reason, url=self._urls[held.shard], key=sample.key, hint=HINT)
         self.counts.read += 1
         self.size += sample.size
-        self.copy([Row(b"", sample.parts, sample.size, sample.words)])
+        self.copy([Row(b"", *sample[1:])])

@@ -389,10 +389,10 @@ class Exchange:
         """Make all outputs that are not made yet."""
         cuts = scattered.cuts(self.outputs)
         parallel = self.parallel if scattered.merge.samples > _FEW_KEYS else 1
-        self._check_keys(scattered, plan, 0, 1, parallel)
-        return self._gather(plan, scattered, cuts, range(cuts.count), self.parallel)
+        self._check_keys(scattered, 0, 1, parallel)
+        return self._gather(plan, scattered, cuts, range(cuts.count))
 
-    def _check_keys(self, scattered: Scattered, plan: Plan, number: int, count: int, parallel: int) -> None:
+    def _check_keys(self, scattered: Scattered, number: int, count: int, parallel: int) -> None:
         """Check that keys are not repeated, in a part of the range of their digests."""
         if not scattered.keys:
             return
@@ -406,28 +406,31 @@ class Exchange:
         for _ in task_results(check, range(number * parallel, (number + 1) * parallel), parallel):
             pass
 
-    def _gather(self, plan: Plan, scattered: Scattered, cuts: Cuts, numbers: range, parallel: int) -> Result:
+    def _gather(self, plan: Plan, scattered: Scattered, cuts: Cuts, numbers: range) -> Result:
         before = self._begin_outputs(plan, self.outputs.names(cuts.count))
-        result = self._gathered(plan, scattered, cuts, numbers, parallel)
+        result = self._gathered(plan, scattered, cuts, numbers)
         if cuts.count:
             check_alone(self.outdir, plan.id, before)
         return result
 
-    def _gathered(self, plan: Plan, scattered: Scattered, cuts: Cuts, numbers: range, parallel: int) -> Result:
+    def _gathered(self, plan: Plan, scattered: Scattered, cuts: Cuts, numbers: range) -> Result:
         result, missing = self._made_before(plan, cuts.count, numbers)
-        made = Gather(plan, self.step, self.outputs, scattered, self.outdir, replaces=self._replaces, parallel=parallel)
+        made = Gather(
+            plan, self.step, self.outputs, scattered, cuts, self.outdir,
+            replaces=self._replaces, parallel=self.parallel,
+        )  # fmt: skip
         if self.step.runs_commands:
             for part in _adjacent(missing, len(missing)):
                 for record in made.run(part):
                     result.enter(record, before=False)
                     self._report("gather", result.done + result.done_before, len(numbers))
             return result
-        parts = _adjacent(missing, max(1, -(-len(missing) // (_GATHERS * parallel))))
+        parts = _adjacent(missing, max(1, -(-len(missing) // (_GATHERS * self.parallel))))
 
         def gather(part: int) -> list[dict[str, Any]]:
             return [asdict(record) for record in made.run(parts[part])]
 
-        for found in task_results(gather, range(len(parts)), parallel, apart=self.step.runs_functions):
+        for found in task_results(gather, range(len(parts)), self.parallel, apart=self.step.runs_functions):
             for each in found:
                 result.enter(DoneRecord(**each), before=False)
             self._report("gather", result.done + result.done_before, len(numbers))

@@ -139,7 +139,7 @@ class _FilteredOutput(GatheredOutput):
         else:
             number, first = self._kept.get(mark.reason, (0, sample.key))
             self._kept[mark.reason] = number + 1, first
-        self.copy([Row(b"", sample.parts, sample.size, sample.words)])
+        self.copy([Row(b"", *sample[1:])])
 
     def _complete(self, record: DoneRecord) -> None:
         record.input = dict(zip(("url", "size", "tag"), self._input, strict=True))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from tarkit.errors import counted
 from tarkit.exchange.exchange import Exchange
@@ -15,7 +15,6 @@ from tarkit.steps.counting import count_shards
 
 _PART = 8 << 20
 """Bytes of a part of an upload."""
-_LISTED = ("samples", "content", "outputs", "slices", "space", "memory", "gets", "puts")
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class Forecast:
 
     def as_dict(self) -> dict[str, int]:
         """Return the numbers by their names."""
-        return {name: getattr(self, name) for name in _LISTED}
+        return asdict(self)
 
     def line(self) -> str:
         """Return the numbers in one line."""

@@ -37,7 +37,7 @@ class Scattered:
         skipped: reason -> number of members that are not of a sample.
     """
 
-    def __init__(self, records: Sequence[DoneRecord], folder: str, mem: int, parallel: int = 1) -> None:
+    def __init__(self, records: Sequence[DoneRecord], folder: str, mem: int, parallel: int) -> None:
         outputs = [record.output or {} for record in records]
         runs = RUN_FILES.opened(folder, records)
         self.keys = [
@@ -65,6 +65,7 @@ class Gather:
     """The gather of adjacent outputs.
 
     Args:
+        cuts: where the outputs begin.
         folder: path or URL of the folder of the outputs.
         replaces: True if outputs of another run may exist.
         parallel: number of commands that the step may run at once.
@@ -76,13 +77,14 @@ class Gather:
         step: Step,
         outputs: Outputs,
         scattered: Scattered,
+        cuts: Cuts,
         folder: str,
         *,
         replaces: bool,
-        parallel: int = 1,
+        parallel: int,
     ) -> None:
         self._plan, self._step, self._outputs, self._folder = plan, step, outputs, folder
-        self._merge, self._cuts, self._replaces = scattered.merge, scattered.cuts(outputs), replaces
+        self._merge, self._cuts, self._replaces = scattered.merge, cuts, replaces
         self._largest = scattered.largest
         self._mem, self._parallel = scattered.mem, parallel
 

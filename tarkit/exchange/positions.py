@@ -65,7 +65,7 @@ def shuffled(seed: int, shard: int) -> PlaceOf:
         if not at:
             text = f"tarkit shuffle {seed} {shard} {number // _AT_ONCE}"
             numbers = hashlib.shake_128(text.encode()).digest(8 * _AT_ONCE)
-        return numbers[8 * at : 8 * at + 8] + (shard << 40 | number).to_bytes(ORDINAL, "big")
+        return numbers[8 * at : 8 * at + 8] + ordinal(shard, number)
 
     return position
 

@@ -15,7 +15,7 @@ from tarkit.exchange.groupnames import groups_of_samples
 from tarkit.exchange.grouppool import GroupPool, batch_of, group_of
 from tarkit.exchange.groupsamples import GroupSamples
 from tarkit.exchange.output import GatheredOutput
-from tarkit.exchange.positions import PlaceOf, text_of, text_value
+from tarkit.exchange.positions import PlaceOf, ordinal, text_of, text_value
 from tarkit.exchange.runfile import Row
 from tarkit.exchange.step import Step, groups
 from tarkit.exchange.values import By, identity_of
@@ -109,11 +109,11 @@ class Reduce(Step):
         }  # fmt: skip
 
     def place_of(self, shard: int) -> PlaceOf:
-        group, first = groups_of_samples(self._by), shard << 40
+        group = groups_of_samples(self._by)
 
         def position(sample: RawSample, number: int) -> bytes:
             name = group(sample).encode("utf-8", "surrogateescape")
-            return text_value(name) + (first | number).to_bytes(8, "big")
+            return text_value(name) + ordinal(shard, number)
 
         return position
 

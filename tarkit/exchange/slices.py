@@ -115,8 +115,8 @@ class ExchangeSlice(Exchange):
             return Result(cuts.count)
         # A slice with outputs checks a part of the keys, before run files can be removed.
         part, parts = (number, slices) if slices <= cuts.count else (outputs.start, max(1, cuts.count))
-        self._check_keys(scattered, plan, part, parts, 1)
-        result = self._gather(plan, scattered, cuts, outputs, self.parallel)
+        self._check_keys(scattered, part, parts, 1)
+        result = self._gather(plan, scattered, cuts, outputs)
         names = {entry.name for entry in entries(self.outdir)}
         everything = range(cuts.count)
         # Without outputs, the other slices could not know that all is done.

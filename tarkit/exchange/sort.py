@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tarkit.exchange.placing import PlacedStep
-from tarkit.exchange.positions import PlaceOf
+from tarkit.exchange.positions import PlaceOf, ordinal
 from tarkit.exchange.values import By, identity_of, value_of_samples
-from tarkit.samples.rawsamples import RawSample
 
 _INVERTED = bytes(range(255, -1, -1))
 
@@ -39,11 +38,7 @@ class Sort(PlacedStep):
         return {**super().options(), **identity_of(self.by, self.work_id), "reverse": self.reverse}
 
     def order_of(self, shard: int) -> PlaceOf:
-        value, first = value_of_samples(self.by), shard << 40
+        value = value_of_samples(self.by)
         if self.reverse:
-            return lambda sample, number: value(sample).translate(_INVERTED) + (first | number).to_bytes(8, "big")
-
-        def position(sample: RawSample, number: int) -> bytes:
-            return value(sample) + (first | number).to_bytes(8, "big")
-
-        return position
+            return lambda sample, number: value(sample).translate(_INVERTED) + ordinal(shard, number)
+        return lambda sample, number: value(sample) + ordinal(shard, number)
