@@ -76,9 +76,9 @@ class GatheredOutput:
         if self._separates:
             for row in rows:
                 self._separate(row.key(self._rule))
-                self.counts.out += self._writer.write_raw([row[1:]])
+                self.counts.out += self._writer.write_raw([row])
         else:
-            self.counts.out += self._writer.write_raw(row[1:] for row in rows)
+            self.counts.out += self._writer.write_raw(rows)
 
     def write(self, sample: Sample) -> None:
         """Write a sample that the step has made, with ``__key__`` and bytes for each field."""

@@ -230,18 +230,18 @@ class RunFile:
                 yield from self._large(block) if block not in small else self.rows([block])
             return
         for adjacent in _reads(blocks):
-            data = memoryview(self.read(adjacent[0].offset, adjacent[-1].end))
+            data = self.read(adjacent[0].offset, adjacent[-1].end)
             for block in adjacent:
-                start = block.offset - adjacent[0].offset
-                yield from self._rows(block, data[start : start + block.table + block.size])
+                yield from self._rows(block, data, block.offset - adjacent[0].offset)
 
-    def _rows(self, block: Block, data: memoryview) -> Iterator[Row]:
-        if crc32(data) != block.crc:
+    def _rows(self, block: Block, data: bytes, at: int) -> Iterator[Row]:
+        if crc32(memoryview(data)[at : at + block.table + block.size]) != block.crc:
             raise damaged(self.url, block.offset, "a block has another checksum")
-        sizes, positions, words = _table(data[: block.table])
-        ends = [*accumulate(sizes, initial=block.table)]
-        for position, start, end, text in zip(positions, ends, ends[1:], words, strict=False):
-            yield Row(position, (bytes(data[start:end]),), end - start, text)
+        sizes, positions, words = _table(data[at : at + block.table])
+        start = at + block.table
+        for position, size, text in zip(positions, sizes, words, strict=False):
+            yield Row(position, (data[start : start + size],), size, text)
+            start += size
 
     def _large(self, block: Block) -> Iterator[Row]:
         head = self.read(block.offset, block.offset + block.table)
@@ -257,7 +257,7 @@ class RunFile:
         content = FieldFile.keep(pieces(), url=display_name(self.url))
         if crc != block.crc:
             raise damaged(self.url, block.offset, "a block has another checksum")
-        _, (position,), (words,) = _table(memoryview(head))
+        _, (position,), (words,) = _table(head)
         yield Row(position, (content,), block.size, words)
 
 
@@ -272,14 +272,14 @@ def _reads(blocks: Sequence[Block]) -> Iterator[Sequence[Block]]:
         yield blocks[start:]
 
 
-def _table(member: memoryview) -> tuple[Sequence[int], list[bytes], list[bytes]]:
+def _table(member: bytes) -> tuple[Sequence[int], list[bytes], list[bytes]]:
     """Return the sizes, positions and words of the samples of a block from its table."""
     count, length = _HEAD.unpack_from(member, BLOCK)
     at = BLOCK + _HEAD.size
     sizes = struct.unpack_from(f">{3 * count}Q", member, at)
     at += 8 * 3 * count
-    positions = _cut(bytes(member[at : at + length]), sizes[count : 2 * count])
-    return sizes[:count], positions, _cut(bytes(member[at + length :]), sizes[2 * count :])
+    positions = _cut(member[at : at + length], sizes[count : 2 * count])
+    return sizes[:count], positions, _cut(member[at + length :], sizes[2 * count :])
 
 
 def _cut(data: bytes, sizes: Iterable[int]) -> list[bytes]:

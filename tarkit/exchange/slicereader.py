@@ -87,7 +87,7 @@ class SliceReader(RowSource):
                         position = self._fail(sample.key, str(error), ordinal(shard, number))
                         self.failed_size += sample.size
                     self.largest = max(self.largest, sample.size)
-                    yield Row(position, sample.parts, sample.size, sample.words)
+                    yield Row(position, *sample[1:])
 
     def _fail(self, key: str, reason: str, place: bytes) -> bytes:
         """Count a failed sample, and return its position."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tarkit.errors import DataError
 from tarkit.formats.tally import Tally
@@ -87,6 +87,7 @@ def raw_samples(
     tally = Tally() if tally is None else tally
     seen: dict[str, int] = {}
     key: str | None = None
+    members = 0
     with open_read(url) as stream:
         archive = _HoldingArchive(stream.read, stream.name, in_sample(rule), tally, globals_seen, None)
         for name, content, offset in archive.members():
@@ -104,7 +105,7 @@ def raw_samples(
                 if (reason := skip_reason(name, rule)) is not None:
                     tally.skip(reason)
                     continue
-            tally.members += 1
+            members += 1
             if name_key != key:
                 if key is not None:
                     yield archive.sample(key)
@@ -112,13 +113,12 @@ def raw_samples(
                     raise repeated_key(stream.name, name, name_key, offset, seen[name_key])
                 key = name_key
                 seen[key] = offset
-                archive.begin(offset)
-            elif field in archive.fields:
+            elif field in archive.words:
                 raise duplicate_field(stream.name, name, key, field, offset, seen[key])
-            archive.fields.add(field)
             archive.add(name, field, content, offset)
         if key is not None:
             yield archive.sample(key)
+        tally.members += members
         tally.samples += len(seen)
         tally.shards += 1
 
@@ -127,20 +127,20 @@ class _HoldingArchive(RawArchive):
     """An archive that holds the bytes of the current sample until it is taken.
 
     Attributes:
-        fields: its fields so far.
+        words: field -> the words of its member, of all members so far.
     """
 
-    fields: set[str]
-    _start = _end = 0
+    _start = _end = 0  # offsets of the members behind the parts, which the recording holds
 
-    def begin(self, offset: int) -> None:
-        """Begin a sample whose first header is at an offset in the shard."""
-        self.recording.drop(offset)
-        self.fields = set()
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin a sample."""
+        self.words: dict[str, str] = {}
         self._parts: list[bytes | FieldFile] = []
-        self._words: list[str] = []
         self._size = 0  # bytes of the parts
-        self._start = self._end = offset  # of the members behind them, which the recording holds
 
     def add(self, name: str, field: str, content: bytes | RawMember, offset: int) -> None:
         """Add a member; the archive's position is behind it."""
@@ -159,7 +159,7 @@ class _HoldingArchive(RawArchive):
             self._parts += (part for part in content if len(part))
             self._size += sum(map(len, content))
             self._start = self._end = self.base + self.position
-        self._words.append(f"{field}\0{place}\0{size}\0{name}\0")
+        self.words[field] = f"{field}\0{place}\0{size}\0{name}\0"
 
     def _settle(self, *, keep: bool = False) -> None:
         """Take the members that the recording holds as a part, in a file if they are to be kept."""
@@ -177,9 +177,15 @@ class _HoldingArchive(RawArchive):
 
     def sample(self, key: str) -> RawSample:
         """Return the sample that ends here."""
-        words = "".join(self._words).encode("utf-8", "surrogateescape")
+        words = "".join(self.words.values()).encode("utf-8", "surrogateescape")
         self._settle()
-        return RawSample(key, tuple(self._parts), self._size, words)
+        found = RawSample(key, tuple(self._parts), self._size, words)
+        self._begin()
+        return found
+
+    def fill(self, want: int) -> bool:
+        self.recording.drop(self._start)
+        return super().fill(want)
 
     def let_go(self, end: int) -> None:
         """Drop bytes, after those of the current sample were taken."""

@@ -223,20 +223,20 @@ class TarWriter(FileWriter):
         self._written.count += len(prepared)
         return sum(size for _, size, _, _ in prepared)
 
-    def write_raw(self, samples: Iterable[tuple[Sequence[bytes | FieldFile], int, bytes]]) -> int:
+    def write_raw(self, samples: Iterable[tuple[object, Sequence[bytes | FieldFile], int, bytes]]) -> int:
         """Write samples with the headers that they have; their keys are not compared with others.
 
         Args:
-            samples: of each sample the bytes of its members, headers and padding included, the
-                number of these bytes, and place and name of each member, see
-                :class:`tarkit.samples.rawsamples.RawSample`.
+            samples: of each sample its key or place, which is not used; the bytes of its members,
+                headers and padding included; the number of these bytes; and place and name of each
+                member, see :class:`tarkit.samples.rawsamples.RawSample`.
 
         Returns:
             Number of samples.
         """
         number = 0
         add = None if self._index is None else self._index.add_raw
-        for parts, size, words in samples:
+        for _, parts, size, words in samples:
             number += 1
             if add is not None:
                 add(words, size)

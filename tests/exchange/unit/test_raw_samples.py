@@ -189,9 +189,9 @@ def test_raw_and_encoded_samples_in_one_shard(tmp_path: Path) -> None:
     with TarWriter(str(target), index=True, checksum=True) as writer:
         writer.write({"__key__": "0", "txt": b"first"})
         for sample in (a, c):
-            writer.write_raw([sample[1:]])
+            writer.write_raw([sample])
         writer.write({"__key__": "b", "txt": b"between", "cls": b""})
-        writer.write_raw([e[1:]])
+        writer.write_raw([e])
         writer.write({"__key__": "z", "txt": b"last"})
     assert writer.samples == 6
     wanted = [
