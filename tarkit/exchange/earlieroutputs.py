@@ -100,7 +100,7 @@ def check_alone(folder: str, plan: str, before: Collection[str | None]) -> None:
     if plan not in found or found - {plan, *before}:
         raise MixedOutputsError(
             f"{printable(redact(folder))}: another run has written into this folder at the same time, so its shards "
-            f"may be of both; {REMOVE}, and run one of the commands again"
+            f"may be of both; run one of the commands again, with {REMOVE}"
         )
 
 

@@ -47,7 +47,7 @@ _BLOCKS = 128
 """Number of blocks of a run file, unless they would be smaller or larger than the limits."""
 AGAIN = "run the same command again; with --stage, slice 0 of the scatter first"
 """What to do after an input was replaced."""
-REMOVE = "remove them, as --force does without --stage"
+REMOVE = "--force, which removes them (with --stage, remove them by hand)"
 """What to do about files of another run."""
 
 

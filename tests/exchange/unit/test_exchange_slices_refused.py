@@ -70,12 +70,14 @@ def test_a_replaced_input_is_entered_into_the_plan_by_slice_0(tmp_path: Path) ->
     assert files_of(out) == files_of(tmp_path / "right")
 
 
-def test_no_hint_asks_a_slice_for_force(other: list[str], tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="use another folder, or remove them, as --force does without --stage"):
+def test_hints_say_what_to_do_instead_of_force_with_stages(other: list[str], tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"use another folder, or --force, .* \(with --stage, remove them by hand\)"):
         sliced(other, tmp_path / "out", 1).scatter(0, 2)
     sliced(other, tmp_path / "new", 0).scatter(0, 2)
     for urls, seed in ((other, 1), (other[:3], 0)):
-        with pytest.raises(UsageError, match="use --work for another folder, or remove them, as --force does without"):
+        with pytest.raises(
+            UsageError, match=r"use --work for another folder, or --force.*with --stage, remove them by"
+        ):
             sliced(urls, tmp_path / "new", seed).scatter(1, 2)
 
 
