@@ -87,11 +87,6 @@ class Plan:
         content = json.dumps([_FORMAT, self.request, *known], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
-    @property
-    def size(self) -> int:
-        """Bytes of all inputs whose size is known."""
-        return sum(size or 0 for _, size, _ in self.inputs)
-
     def shards(self, number: int) -> range:
         """Return the numbers of the inputs of a slice."""
         return take_slice(len(self.inputs), number, self.slices)

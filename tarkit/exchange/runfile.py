@@ -224,15 +224,14 @@ class RunFile:
             DataError: the run file is damaged.
             MissingInputError, StreamError, TemporaryStreamError: it cannot be read.
         """
-        small = [block for block in blocks if block.size <= LARGE or block.samples > 1]
-        if len(small) < len(blocks):
-            for block in blocks:
-                yield from self._large(block) if block not in small else self.rows([block])
-            return
-        for adjacent in _reads(blocks):
-            data = self.read(adjacent[0].offset, adjacent[-1].end)
-            for block in adjacent:
-                yield from self._rows(block, data, block.offset - adjacent[0].offset)
+        for is_large, group in itertools.groupby(blocks, lambda block: block.size > LARGE and block.samples == 1):
+            if is_large:
+                yield from itertools.chain.from_iterable(map(self._large, group))
+                continue
+            for adjacent in _reads([*group]):
+                data = self.read(adjacent[0].offset, adjacent[-1].end)
+                for block in adjacent:
+                    yield from self._rows(block, data, block.offset - adjacent[0].offset)
 
     def _rows(self, block: Block, data: bytes, at: int) -> Iterator[Row]:
         if crc32(memoryview(data)[at : at + block.table + block.size]) != block.crc:
