@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tarkit.exchange import runfile
 from tarkit.exchange.merge import Merge
 from tarkit.exchange.positions import failed_position, failure, ordinal, shard_and_number, text_of, text_value
-from tarkit.exchange.runfile import ROW_BYTES, Row, RunFile, RunWriter
+from tarkit.exchange.runfile import ROW_BYTES, Row, RunFile, RunWriter, joined
 from tarkit.store.publish import open_publish
 
 
@@ -147,3 +147,24 @@ def test_a_read_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     exchange(urls, tmp_path / "out", shards=2, slices=1, block_size=3000).run()
     assert files_of(tmp_path / "out") == files_of(tmp_path / "right")
     assert 5_000 < max(sizes) <= 10_000
+
+
+def test_blocks_beside_a_large_sample_are_read_with_one_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runfile, "LARGE", 4096)
+    sizes = [2, 2, 2, 20, 2, 2, 2, 20, 20]
+    rows = [row(text_value(b"v") + ordinal(0, number), size) for number, size in enumerate(sizes)]
+    found = write_run(tmp_path / "run.tar", rows, 1)
+    assert len(found.blocks) == len(rows)
+    reads: list[int] = []
+
+    def read(self: RunFile, *given: Any, real: Any = RunFile.read) -> bytes:
+        reads.append(1)
+        return cast(bytes, real(self, *given))
+
+    monkeypatch.setattr(RunFile, "read", read)
+    found_rows = [*found.rows(found.blocks)]
+    assert [b"".join(joined(each.parts)) for each in found_rows] == [b"".join(joined(each.parts)) for each in rows]
+    assert [each.position for each in found_rows] == [each.position for each in rows]
+    assert len(reads) == 2 + 3, "two runs of small blocks, and the table before each large sample"
