@@ -207,6 +207,19 @@ def test_marks_of_a_changed_input_are_made_again(tmp_path: Path, monkeypatch: py
     assert [key for shard in outputs_of(urls, tmp_path / "out") for key, _ in shard] == ["a", "new"]
 
 
+def test_marks_without_a_plan_are_replaced(inputs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the slower one of two runs leaves them, if it is killed."""
+    with monkeypatch.context() as patched:
+        killed_after(patched, 7)
+        with pytest.raises(_Killed):
+            dedup(inputs, tmp_path / "out", "bin", slices=2).run()
+    work = tmp_path / "out" / "_exchange"
+    (work / "plan.json").unlink()
+    assert (work / "match-000001.tar.done.json").exists()
+    dedup(inputs, tmp_path / "out", "bin").run()
+    assert not work.exists()
+
+
 def test_a_changed_input_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     urls = [write_tar(tmp_path / f"{name}.tar", [(name, {"x": b"1"})]) for name in "abc"]
     with monkeypatch.context() as patched:
