@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -51,6 +52,7 @@ from tarkit.specs.outputcheck import outside
 from tarkit.specs.shardspec import take_slice
 from tarkit.store.entries import remove
 
+_log = logging.getLogger(__name__)
 _SHARE = 0.6
 """Part of the memory that is for samples."""
 _READS = 8
@@ -296,6 +298,8 @@ class Exchange:
                     f"{printable(changed[0])} was changed since this exchange was begun, and shards were made of it; "
                     f"use another folder, or {REMOVE}"
                 )
+            many = counted(len(changed), "changed input")
+            _log.warning("%s since this exchange was begun, such as %s: read again", many, printable(changed[0]))
             plan = replace(plan, inputs=fresh.inputs)
             plan.publish(self.work)
         return plan

@@ -117,7 +117,9 @@ def scattered_again(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def test_only_the_slice_of_a_replaced_input_is_scattered_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_slice_of_a_replaced_input_is_scattered_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     urls = numbered_inputs(tmp_path / "in", [4, 4, 4, 4])
     good = Path(urls[2]).read_bytes()
     Path(urls[2]).write_bytes(good[:3000])
@@ -127,6 +129,9 @@ def test_only_the_slice_of_a_replaced_input_is_scattered_again(tmp_path: Path, m
     again = scattered_again(monkeypatch)
     exchange(urls, tmp_path / "out").run()
     assert again == ["run-000002.tar"]
+    assert [each.getMessage() for each in caplog.records] == [
+        f"1 changed input since this exchange was begun, such as {urls[2]}: read again"
+    ]
     exchange(urls, tmp_path / "right").run()
     assert files_of(tmp_path / "out") == files_of(tmp_path / "right")
     assert left_in(tmp_path) == []
