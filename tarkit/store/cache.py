@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import fcntl
 import logging
+import math
 import os
 import re
 import shutil
@@ -92,11 +93,11 @@ class PartCache:
             free on its disk without it, if that is less.
 
     Raises:
-        UsageError: the size is below 1.
+        UsageError: the size is not a number from 1 on.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None, size: int | None = None) -> None:
-        if size is not None and (not isinstance(size, Real) or size < 1):
+        if size is not None and (isinstance(size, bool) or not isinstance(size, Real) or not 1 <= size < math.inf):
             raise UsageError(f"cache_size is {size!r}; it must be a number of bytes, at least 1, such as 2 * 2**30")
         self.folder = os.path.abspath(default_folder() if folder is None else os.fspath(folder))
         self.size = size

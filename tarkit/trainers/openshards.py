@@ -38,6 +38,7 @@ class OpenShards:
         cache: cache for parts of remote shards; None: none.
 
     Attributes:
+        cache: see above.
         remote: numbers of the shards that are read over a network.
         most_held: number of shards whose indexes are kept in memory.
         most_at_once: number of shards to open at a time, so that indexes do not fill the memory.
@@ -55,7 +56,7 @@ class OpenShards:
         keep_unpacked: bool,
     ) -> None:
         self._listed, self._rule, self._run, self._keep_unpacked = listed, rule, run, keep_unpacked
-        self._cache = cache
+        self.cache = cache
         urls = [shard.url for shard, _ in listed]
         self.remote = {number for number, url in enumerate(urls) if local_path(url) is None and not is_stream(url)}
         self._has_packed = any(map(is_packed_name, urls))
@@ -77,7 +78,7 @@ class OpenShards:
     @property
     def usable_cache(self) -> PartCache | None:
         """Cache for the parts of remote shards; None if there is none, or no remote shard."""
-        return self._cache if self.remote and self._cache is not None and not self._cache.closed else None
+        return self.cache if self.remote and self.cache is not None and not self.cache.closed else None
 
     def held(self, number: int) -> IndexedShard | None:
         """Return a shard that is open, or None."""
@@ -116,10 +117,10 @@ class OpenShards:
         url = self._listed[number][0].url
         if is_packed_name(url):
             keeps = number in self.remote or self._keep_unpacked
-            unpack = partial(open_packed, decoded=self._decoded, cache=self._cache if keeps else None)
+            unpack = partial(open_packed, decoded=self._decoded, cache=self.cache if keeps else None)
             found = open_indexed(url, self._rule, check=False, unpack=unpack)
-        elif self._cache is not None and number in self.remote:
-            found = open_cached(url, self._rule, self._run, self._cache)
+        elif self.cache is not None and number in self.remote:
+            found = open_cached(url, self._rule, self._run, self.cache)
         else:
             found = open_indexed(url, self._rule, check=False)
         if found is None:

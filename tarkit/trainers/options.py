@@ -10,9 +10,10 @@ from tarkit.errors import UsageError
 from tarkit.samples.sample import KeyRule
 from tarkit.service.client import ShardClient
 from tarkit.trainers.choice import SubsetOptions
+from tarkit.trainers.sharednumbers import checked_number
 from tarkit.trainers.streams import Stream
 
-AHEAD = 1 << 30
+_AHEAD = 1 << 30
 """Default of ``ahead`` in bytes."""
 OF_SHARD_MAP = "rule", "cache", "cache_size", *SubsetOptions.__annotations__
 """Arguments that are those of the ShardMap, if one is given."""
@@ -68,7 +69,8 @@ class EpochOptions(SubsetOptions, total=False):
             of its disk, if that is less.
         ahead: number of bytes of remote shards that each process that reads fetches into the cache
             before the first of their samples is needed, at most a fourth of the cache; 0: each
-            batch fetches its own. Default: 1 GiB.
+            batch fetches its own. It is an error with ``service``, or without a cache. Default: 1
+            GiB.
     """
 
     transform: Callable[[Any], Any] | None
@@ -112,6 +114,22 @@ class SourceOptions(EpochOptions, total=False):
     service: str | ShardClient | None
     audit: str | os.PathLike[str] | None
     log_every: float | None
+
+
+def checked_ahead(ahead: int | None, has_cache: bool, has_service: bool) -> int:
+    """Return the number of bytes to fetch ahead.
+
+    Raises:
+        UsageError: it is not a number, or has no effect with the other arguments.
+    """
+    if ahead is None:
+        return _AHEAD
+    checked = checked_number("ahead", ahead)
+    if checked and has_service:
+        raise UsageError("ahead= is not for service=: the parts of a batch are fetched when the service names it")
+    if checked and not has_cache:
+        raise UsageError("ahead= fetches into a cache, and there is none: pass cache=, or to a ShardMap its own cache=")
+    return checked
 
 
 def check_epoch_options(

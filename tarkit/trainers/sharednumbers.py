@@ -22,7 +22,7 @@ def checked_number(name: str, value: Any, least: int = 0) -> int:
         UsageError: the value is not a whole number, too small, or too large for shared memory.
     """
     try:
-        number = operator.index(value)
+        number = least - 1 if isinstance(value, bool) else operator.index(value)
     except TypeError:
         number = least - 1
     if not least <= number < _MOST:

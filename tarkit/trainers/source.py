@@ -29,7 +29,7 @@ from tarkit.trainers.checkedstate import check_state, with_checksum
 from tarkit.trainers.choice import SubsetOptions
 from tarkit.trainers.delivery import Delivery
 from tarkit.trainers.fetchplan import FetchPlan
-from tarkit.trainers.options import AHEAD, OF_SHARD_MAP, check_epoch_options, check_service_options
+from tarkit.trainers.options import OF_SHARD_MAP, check_epoch_options, check_service_options, checked_ahead
 from tarkit.trainers.order import ORDER_VERSION, BatchOrder, EpochOrder, OrderSettings, rank_slots
 from tarkit.trainers.shardmap import ShardMap
 from tarkit.trainers.sharednumbers import checked_number, checked_seconds
@@ -114,7 +114,7 @@ class BatchSource:
         max_errors: int | str = 100,
         cache: str | os.PathLike[str] | bool = True,
         cache_size: int | None = None,
-        ahead: int = AHEAD,
+        ahead: int | None = None,
         audit: str | os.PathLike[str] | None = None,
         log_every: float | None = 0,
         **subset: Unpack[SubsetOptions],
@@ -167,7 +167,7 @@ class BatchSource:
             counts_errors=on_error == "count",
             has_evidence=audit is not None,
         )
-        self._most_ahead = checked_number("ahead", ahead)
+        self._most_ahead = checked_ahead(ahead, self.samples.shards.cache is not None, self.service is not None)
         self._ahead: Ahead | None = None
         self.iterations = 0
         """Number of iterations that its loaders have begun."""

@@ -242,11 +242,23 @@ def test_of_two_iterations_of_a_loader_the_first_is_over(shards: str) -> None:
         ({"transform": "flip"}, "transform is 'flip'; it must be a function"),
         ({"collate": "list"}, "collate is 'list'; it must be a function"),
         ({"cache_size": "2G"}, "cache_size is '2G'; it must be a number of bytes, at least 1, such as 2 * 2**30"),
+        ({"cache_size": float("nan")}, "cache_size is nan; it must be a number of bytes, at least 1"),
+        ({"cache_size": float("inf")}, "cache_size is inf; it must be a number of bytes, at least 1"),
+        ({"cache_size": True}, "cache_size is True; it must be a number of bytes, at least 1"),
+        ({"ahead": True}, "ahead is True; it must be a whole number from 0"),
+        ({"ahead": float("inf")}, "ahead is inf; it must be a whole number from 0"),
+        ({"ahead": 1, "cache": False}, "ahead= fetches into a cache, and there is none: pass cache=, or to a ShardMap"),
+        ({"ahead": 1, "service": "localhost:1"}, "ahead= is not for service=: the parts of a batch are fetched when"),
     ],
 )
 def test_arguments_that_cannot_be(shards: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=f"^{re.escape(message)}"):
         loader(shards, **options)
+
+
+def test_ahead_without_effect_is_no_error_where_data_may_be_local_or_remote(shards: str) -> None:
+    for options in ({"ahead": 1}, {"ahead": 0, "cache": False}, {"cache": False}):
+        assert len(loader(shards, **options)) == len(loader(shards))
 
 
 def test_an_index_that_counts_too_many_samples_does_not_fill_the_memory(tmp_path: Path) -> None:
