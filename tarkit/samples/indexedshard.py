@@ -48,6 +48,7 @@ from tarkit.samples.sample import (
     skip_reason,
 )
 from tarkit.samples.transforms import field_list
+from tarkit.store.cachedparts import CachedParts
 from tarkit.store.entries import Identity, identify
 from tarkit.store.filepart import open_part, part_of_file
 from tarkit.store.packedfile import PackedFile, open_packed
@@ -98,6 +99,7 @@ class IndexedShard:
         identity: size and tag of the shard when it was compared with the index.
         rule: key rule.
         packed: its content, if it is compressed; the index has the offsets there.
+        parts: its content in parts that a cache keeps; None: it is read without a cache.
     """
 
     def __init__(
@@ -107,12 +109,14 @@ class IndexedShard:
         identity: Identity,
         rule: KeyRule = first_dot,
         packed: PackedFile | None = None,
+        parts: CachedParts | None = None,
     ) -> None:
         self.url = url
         self.index = index
         self.identity = identity
         self.reads = ReadCounts()
-        self.packed = packed
+        self.packed, self.parts = packed, parts
+        self._content = packed if parts is None else parts
         self._rule, self._by_first_dot = rule, rule is first_dot
         self._name = display_name(url)
         self._file: int | None = None
@@ -168,18 +172,18 @@ class IndexedShard:
         while (at := len(found)) < len(numbers):
             if some := self._plain_samples(numbers[at:]):
                 found += some
-            elif (end := _end_of_run(numbers, at)) == at + 1:
-                found.append(self.sample(numbers[at]))
+            elif self._content is not None or (end := _end_of_run(numbers, at)) == at + 1:
+                found.append(self.sample(numbers[at]))  # so that an error of compressed content names it
             else:
                 found += self._read_range(numbers[at], numbers[end - 1] + 1)
         return found
 
     def _plain_samples(self, numbers: Sequence[int]) -> list[Sample]:
-        """Read samples of a local or compressed shard.
+        """Read samples of a shard that is local, compressed or cached.
 
         It stops before the first sample whose members have other than plain headers, or differ from
         the index: the reader decides about that sample. It returns none of them if the shard is
-        neither, or is not the shard of the index any more.
+        none of these, or is not the shard of the index any more.
         """
         self._check_keys(numbers[0] if len(numbers) == 1 else None)
         found: list[Sample] = []
@@ -202,7 +206,7 @@ class IndexedShard:
         return found
 
     def _between(self, file: int | None, begin: int, end: int, number: int | None = None) -> bytes | None:
-        """Return bytes of an open local shard, or of a compressed one; None if it has fewer.
+        """Return bytes of an open local shard, or a compressed or cached one; None if it has fewer.
 
         Args:
             number: number of the sample that has them. Without it, damaged content returns None,
@@ -214,10 +218,15 @@ class IndexedShard:
         # A wrong line of the index could ask for any amount of memory.
         if file is not None:
             return os.pread(file, end - begin, begin) if begin < end <= self._stat.st_size else None
-        if self.packed is None or not begin < end <= self.packed.size:
+        content = self._content
+        if content is None or not begin < end <= content.size:
             return None
+        if self.parts is not None and (data := self.parts.kept(begin, end)) is not None:
+            return data
         try:
-            return b"".join(self.packed.pieces(begin, end))
+            if self.parts is not None and local_path(self.url) is None:
+                return self.reads.fetched(content.bytes_between, begin, end)
+            return content.bytes_between(begin, end)
         except CompressionError as error:
             if number is None:
                 return None
@@ -235,9 +244,9 @@ class IndexedShard:
         return end
 
     def _local_bytes(self, number: int) -> bytes | None:
-        """Return the bytes of a sample of a local or compressed shard.
+        """Return the bytes of a sample of a shard that is local, compressed or cached.
 
-        None if the shard is neither, is too short, or is not the shard of the index any more.
+        None if the shard is none of these, is too short, or is not the shard of the index any more.
         """
         self._check_keys(number)
         file = self._open_file()
@@ -324,7 +333,7 @@ class IndexedShard:
 
         None if the shard was replaced before it was opened, is not local, or is compressed.
         """
-        if self._file is None and self.packed is None and (path := local_path(self.url)) is not None:
+        if self._file is None and self._content is None and (path := local_path(self.url)) is not None:
             with suppress(OSError):
                 file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
                 self._close = finalize(self, os.close, file)
@@ -441,9 +450,9 @@ class IndexedShard:
         self.index.check()
         begin, stop = self.index.span(number, end)
         self.reads.bytes += stop - begin
-        if self.packed is not None:
+        if self._content is not None:
             with offsets_from(begin, self.url):
-                yield from self._compared(self.packed.pieces(begin, stop), number, end)
+                yield from self._compared(self._content.pieces(begin, stop), number, end)
             return
         with open_range(self.url, begin, stop, known=self.identity) as read, offsets_from(begin, self.url):
             yield from self._compared(iter(lambda: read(READ_SIZE), b""), number, end)
@@ -585,12 +594,12 @@ def open_indexed(
     try:
         check_end(file, index, rule)
     except CompressionError:
-        if check or packed is None or not _is_last_damaged(packed, index):
+        if check or packed is None or not is_last_damaged(packed, index):
             raise
     return IndexedShard(url, index, file.identity, rule, packed)
 
 
-def _is_last_damaged(packed: PackedFile, index: ShardIndex) -> bool:
+def is_last_damaged(packed: PackedFile, index: ShardIndex) -> bool:
     """Return True if the last sample of a compressed shard is damaged, which its reading reports.
 
     Damage behind it would be reported by no sample, and hide those that the index does not have.

@@ -142,23 +142,43 @@ class PartCache:
             os.close(file)
         return data if len(data) == end - begin else None
 
-    def keep(self, part: Part, fetch: Callable[[], bytes]) -> None:
+    def get(self, part: Part, fetch: Callable[[], bytes]) -> bytes:
+        """Return the bytes of a part: from the folder, or fetched, and kept if there is room.
+
+        Args:
+            part: the part.
+            fetch: function that returns its bytes. Its exceptions are raised.
+        """
+        begin, end = part.start, part.start + part.size
+        return self.read(part, begin, end) or self.keep(part, fetch) or self.read(part, begin, end) or fetch()
+
+    def keep(self, part: Part, fetch: Callable[[], bytes]) -> bytes | None:
         """Fetch and keep a part, unless it is in the folder already.
 
         Args:
             part: the part.
             fetch: function that returns its bytes; not called if the part is in the folder, nor if
                 it cannot be kept. Its exceptions are raised.
+
+        Returns:
+            The bytes, if they were fetched.
         """
+        fetched: list[bytes] = []
+
+        def once(begin: int, end: int) -> bytes:
+            fetched.append(fetch())
+            return fetched[0]
+
         if self.closed:
-            return
+            return None
         with self._closing(), self._locked(_lock_of(part)):
             if self._has_used(part):
-                return
+                return None
             if (temporary := self._reserved(part)) is not None:
-                self._fill([(part, *temporary)], lambda begin, end: fetch())
+                self._fill([(part, *temporary)], once)
             else:
                 self._warn_full(part)
+        return fetched[0] if fetched else None
 
     def keep_now(self, parts: Sequence[Part], fetch: Callable[[int, int], bytes]) -> int | None:
         """Fetch and keep neighbouring parts by one request, unless others fetch the first one.

@@ -53,15 +53,6 @@ class _CachedFile:
         if start == stop:
             return b""
         part = range_part(self._ranges.url, self._ranges.identity, start, stop)
-        fetched: list[bytes] = []
-
-        def fetch() -> bytes:
-            fetched.append(self._ranges.read(start, stop))
-            return fetched[0]
-
-        data = self._cache.read(part, start, stop)
-        if data is None:
-            self._cache.keep(part, fetch)
-            data = fetched[0] if fetched else self._cache.read(part, start, stop) or fetch()
+        data = self._cache.get(part, lambda: self._ranges.read(start, stop))
         self._next = stop
         return data

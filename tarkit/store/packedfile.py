@@ -9,8 +9,6 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from contextlib import suppress
-from itertools import pairwise
 from operator import sub
 
 from tarkit.errors import (
@@ -24,7 +22,7 @@ from tarkit.errors import (
 )
 from tarkit.names.outputnames import seek_url
 from tarkit.names.url import display_name, split_query
-from tarkit.store.cache import Part, PartCache, range_part
+from tarkit.store.cache import PartCache
 from tarkit.store.compression import compression_for_name
 from tarkit.store.frames import DecodedFrames, GzipFrames, PackedFrames, ZstdFrames
 from tarkit.store.frametable import FrameTable, decode_table, size_of_table
@@ -38,7 +36,6 @@ _END = 1 << 16
 _LARGEST = 64 << 20
 """Size in bytes of the largest frame, because it is decoded whole for each sample in it."""
 _AT_ONCE = 16 << 20
-_PART = 1 << 20
 
 
 class PackedFile(SeekableFile):
@@ -48,106 +45,37 @@ class PackedFile(SeekableFile):
         ranges: the file, read by ranges.
         frames: its frames.
         decoded: content of frames that were decoded before; None: of the last frame of this file.
-        cache: cache that keeps the content, in parts of about 1 MiB; None: none.
 
     Attributes:
         url: path or URL of the file.
         identity: size and tag of the file when it was opened.
         size: size of the content in bytes.
+        ranges, frames: see above.
     """
 
-    def __init__(
-        self,
-        ranges: Ranges,
-        frames: PackedFrames,
-        decoded: DecodedFrames | None = None,
-        cache: PartCache | None = None,
-    ) -> None:
+    def __init__(self, ranges: Ranges, frames: PackedFrames, decoded: DecodedFrames | None = None) -> None:
         self.url, self.identity, self.frames = ranges.url, ranges.identity, frames
-        self._ranges = ranges
+        self.ranges = ranges
         self.size = frames.table.unpacked[-1]
         super().__init__(self.size)
         self._decoded = DecodedFrames(0) if decoded is None else decoded
-        # A replaced file without a version or time could not be detected.
-        self._cache = None if None in self.identity else cache
-        self._bounds = [0]
-        """Offsets of the content where a part begins."""
-        if self._cache is not None:
-            for offset in frames.table.unpacked:
-                if offset >= self._bounds[-1] + _PART:
-                    self._bounds.append(offset)
-        self._fetched: set[Part] = set()
 
     def bytes_between(self, begin: int, end: int) -> bytes:
         return b"".join(self.pieces(begin, end))
 
     def pieces(self, begin: int, end: int) -> Iterator[bytes]:
-        """Yield the content from ``begin`` up to ``end``.
-
-        Without a cache, there is one request for at most 16 MiB.
+        """Yield the content from ``begin`` up to ``end``, by one request for each 16 MiB of it.
 
         Raises:
             CompressionError: a frame is damaged.
             TemporaryStreamError: the file was replaced, or cannot be read now.
             StreamError: the file cannot be read.
         """
-        end = min(end, self.size)
-        if self._cache is not None:
-            for part in self.parts(begin, end):
-                yield self._kept(self._cache, part, max(begin, part.start), min(end, part.start + part.size))
-            return
-        for at in range(begin, end, _AT_ONCE):
-            yield from self._between(at, min(at + _AT_ONCE, end))
-
-    def parts(self, begin: int, end: int) -> list[Part]:
-        """Return the parts of the cache that have the content from ``begin`` up to ``end``."""
-        if self._cache is None or begin >= end:
-            return []
-        bounds, first = [*self._bounds, self.size], bisect_right(self._bounds, begin) - 1
-        pairs = pairwise(bounds[first : bisect_left(bounds, end) + 1])
-        return [range_part(self.url, self.identity, *pair, "content") for pair in pairs]
-
-    def begin_epoch(self) -> None:
-        """Expect that parts of earlier epochs may have been removed from the cache."""
-        self._fetched.clear()
-
-    def keep(self, part: Part) -> bytes | None:
-        """Decode a part of :meth:`parts` into the cache, unless it is there.
-
-        Returns:
-            Its content, if it was decoded.
-
-        Raises:
-            CompressionError: a frame of the part is damaged.
-            StreamError: the file cannot be read.
-        """
-        found: list[bytes] = []
-
-        def fetch() -> bytes:
-            found.append(b"".join(self._between(part.start, part.start + part.size)))
-            return found[0]
-
-        if self._cache is not None:
-            self._cache.keep(part, fetch)
-            if found and part in self._fetched:
-                self._cache.warn_small("parts are removed from it before their samples are read, and decoded again")
-            self._fetched.add(part)
-        return found[0] if found else None
-
-    def _kept(self, cache: PartCache, part: Part, begin: int, end: int) -> bytes:
-        data = cache.read(part, begin, end)
-        if data is None:
-            with suppress(CompressionError):  # of any frame of the part, perhaps not of a wanted one
-                whole = self.keep(part)
-                data = cache.read(part, begin, end) if whole is None else whole[begin - part.start : end - part.start]
-        return b"".join(self._between(begin, end)) if data is None else data
-
-    def _between(self, begin: int, end: int) -> Iterator[bytes]:
-        unpacked = self.frames.table.unpacked
+        end, unpacked = min(end, self.size), self.frames.table.unpacked
         number = bisect_right(unpacked, begin) - 1
         while begin < end:
             content = self._decoded.get((self.url, self.identity, number))
-            found = self._decode(number, end) if content is None else [content]
+            found = self._decode(number, min(end, unpacked[number] + _AT_ONCE)) if content is None else [content]
             for content in found:
                 piece = content[begin - unpacked[number] : end - unpacked[number]]
                 begin += len(piece)
@@ -159,7 +87,7 @@ class PackedFile(SeekableFile):
         table = self.frames.table
         last = bisect_left(table.unpacked, end, first + 1) - 1
         begin, stop = self.frames.packed_range(first, last)
-        data = self._ranges.read(begin, stop)
+        data = self.ranges.read(begin, stop)
         try:
             found = self.frames.decode(data, first, last)
         except ValueError as error:
@@ -178,7 +106,7 @@ def open_packed(url: str, decoded: DecodedFrames | None = None, cache: PartCache
     Args:
         url: path or URL of the file; its name says how it is compressed: zst or gz.
         decoded: content of frames that were decoded before; shared by several files.
-        cache: cache that keeps the content; None: none.
+        cache: cache that keeps the table of frames; None: none.
 
     Raises:
         StaleIndexError: the file has no table of frames.
@@ -190,11 +118,11 @@ def open_packed(url: str, decoded: DecodedFrames | None = None, cache: PartCache
         TemporaryStreamError: the file cannot be read now.
     """
     ranges = Ranges(url)
-    file = RangedFile(url, least=_END, ranges=ranges)
+    file = RangedFile(url, least=_END, ranges=ranges, cache=cache)
     is_zst = compression_for_name(split_query(url)[0]) == "zst"
     table = read_table(file, url) if is_zst else None
-    frames = ZstdFrames(table) if table is not None else _frames_beside(url, file.size, is_zst)
-    return PackedFile(ranges, checked(frames, url), decoded, cache)
+    frames = ZstdFrames(table) if table is not None else _frames_beside(url, file.size, is_zst, cache)
+    return PackedFile(ranges, checked(frames, url), decoded)
 
 
 def read_table(file: RangedFile, url: str) -> FrameTable | None:
@@ -221,12 +149,12 @@ def read_table(file: RangedFile, url: str) -> FrameTable | None:
         raise bad_table(url, str(error)) from None
 
 
-def _frames_beside(url: str, size: int, is_zst: bool) -> PackedFrames:
+def _frames_beside(url: str, size: int, is_zst: bool, cache: PartCache | None) -> PackedFrames:
     """Read the file of seek points beside a compressed file."""
     name = seek_url(url)
     try:
         ranges = Ranges(name)
-        beside = RangedFile(name, least=_END, ranges=ranges)
+        beside = RangedFile(name, least=_END, ranges=ranges, cache=cache)
     except MissingInputError:
         raise _without_table(url, is_zst) from None
     except StreamError as error:

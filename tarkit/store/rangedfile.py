@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from tarkit.errors import DataError, LocatedError, MissingInputError, StreamError, TemporaryStreamError
 from tarkit.names.url import display_name, local_path, reads_once
+from tarkit.store.cache import PartCache, range_part
 from tarkit.store.entries import Identity, check_same, identify
 from tarkit.store.local import open_path
 from tarkit.store.ranges import Ranges
@@ -106,6 +107,7 @@ class RangedFile(SeekableFile):
         stop: offset where the wanted part ends; no byte after it is requested. None: all of it.
         least: smallest size of one request in bytes; None: ``BLOCK``.
         ranges: the file, if it is open already.
+        cache: cache that keeps each range that is read, if the identity of the file is known.
 
     Attributes:
         url: path or URL of the file.
@@ -121,7 +123,12 @@ class RangedFile(SeekableFile):
     """
 
     def __init__(
-        self, url: str, stop: int | None = None, least: int | None = None, ranges: Ranges | None = None
+        self,
+        url: str,
+        stop: int | None = None,
+        least: int | None = None,
+        ranges: Ranges | None = None,
+        cache: PartCache | None = None,
     ) -> None:
         self.url = url
         self._ranges = Ranges(url) if ranges is None else ranges
@@ -131,6 +138,7 @@ class RangedFile(SeekableFile):
         self.size = self.identity.size
         super().__init__(self.size if stop is None else min(stop, self.size))
         self._least = BLOCK if least is None else least
+        self._cache = None if None in self.identity else cache
         self._block, self._block_at = b"", 0
 
     @property
@@ -142,5 +150,10 @@ class RangedFile(SeekableFile):
         start = begin - self._block_at
         if not 0 <= start <= len(self._block) - (end - begin):
             last = min(self._stop, max(end, begin + self._least))
-            self._block, self._block_at, start = self._ranges.read(begin, last), begin, 0
+            self._block, self._block_at, start = self._requested(begin, last), begin, 0
         return self._block[start : start + end - begin]
+
+    def _requested(self, begin: int, end: int) -> bytes:
+        if self._cache is None:
+            return self._ranges.read(begin, end)
+        return self._cache.get(range_part(self.url, self.identity, begin, end), lambda: self._ranges.read(begin, end))

@@ -110,7 +110,7 @@ class Ahead:
         kept: int | None = None
         has_failed = True
         with suppress(Exception):
-            kept = parts[0].shard.fetch_now([each.part for each in parts])
+            kept = parts[0].source.keep_now([each.part for each in parts])
             has_failed = False
         with self._changed:
             if not self._stop.is_set():

@@ -118,7 +118,8 @@ class BatchMaker:
             order: order of the epoch.
             number: number of the batch.
             consumer: rank and world.
-            take: function from the number to the part's samples; None: the order says which.
+            take: function from the number to the part's samples, which it has fetched; None: the
+                order says which.
 
         Raises:
             DataError: all samples were left out, or one is damaged.
@@ -131,7 +132,7 @@ class BatchMaker:
         places = order.rank_batch(number, *consumer) if take is None else reads.fetched(take, number)
         counts, fillers = Counter[str](), dict[int, Place]()
         self.clock.lap(ORDERING)
-        values = self._values(places, counts)
+        values = self._values(places, counts, fetches=take is None)
         left_out = [value is None for value in values]
         if self._failed:
             self._skipped[order.epoch, number], self._failed = self._failed, []
@@ -213,9 +214,10 @@ class BatchMaker:
         sample = self._samples.sample(place.shard, place.sample)
         return f"{sample['__url__']}, key {printable(sample['__key__'])!r}"
 
-    def _values(self, places: Sequence[Place], counts: Counter[str]) -> list[Any]:
-        """Yield the values of samples; None for one that is left out and counted."""
-        self._samples.fetch(place[:2] for place in places if place.shard not in self._lost)
+    def _values(self, places: Sequence[Place], counts: Counter[str], *, fetches: bool = True) -> list[Any]:
+        """Return the values of samples; None for one that is left out and counted."""
+        if fetches:
+            self._samples.fetch(place[:2] for place in places if place.shard not in self._lost)
         if self.counts_errors:
             self.clock.lap(READING)
             return [self._attempt(place, counts) for place in places]

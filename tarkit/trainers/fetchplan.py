@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
 
-from tarkit.samples.cachedshard import CachedShard
 from tarkit.samples.indexedshard import IndexedShard
 from tarkit.store.cache import Part, PartCache
+from tarkit.store.cachedparts import CachedParts
 from tarkit.trainers.order import BatchOrder, Place
 from tarkit.trainers.shardmap import ShardMap
 from tarkit.world import Consumer
@@ -56,23 +56,25 @@ class PlannedPart:
     """A part that planned batches need.
 
     Attributes:
-        place: number of its shard, and its first sample.
-        shard: its shard.
+        place: number of its shard, and its offset in the shard's content.
+        source: the parts of its shard.
         part: its range.
         turn: turn of the first batch that needs it.
         waiting: batches that cannot be read before it was fetched or failed.
         uses: number of planned batches that need it and were not read.
         state: "planned", "begun", "kept" or "failed".
+        is_alone: True if it is fetched without its neighbours, because one of them has failed.
         is_ahead: True while its bytes count as fetched before their first use.
     """
 
     place: tuple[int, int]
-    shard: CachedShard
+    source: CachedParts
     part: Part
     turn: int
     waiting: list[PlannedBatch] = field(default_factory=list)
     uses: int = 0
     state: str = "planned"
+    is_alone: bool = False
     is_ahead: bool = False
 
 
@@ -146,7 +148,7 @@ class FetchPlan:
         """Give the shards and parts of a batch to the data set, in the thread that reads it."""
         for part in batch.parts:
             if part.state == "kept":
-                self.samples.shards.note_fetched(*part.place)
+                part.source.note(part.part)
         for shard in {place.shard for place in batch.places}:
             if self.samples.shards.held(shard) is None and (found := self._shards.get(shard)) is not None:
                 self.samples.shards.hold(shard, found)
@@ -202,10 +204,14 @@ class FetchPlan:
     def failed(self, parts: list[PlannedPart]) -> None:
         """Note that parts of :meth:`next_job` cannot be fetched: reading their samples says why.
 
-        Only the first is sure to be the reason; the others are tried again.
+        One of several may be the reason, so each of them is tried again alone.
         """
-        self._end(parts[:1], "failed")
-        self._put_back(parts[1:])
+        if len(parts) == 1:
+            self._end(parts, "failed")
+            return
+        for part in parts:
+            part.is_alone = True
+        self._put_back(parts)
 
     def fetched(self, parts: list[PlannedPart], kept: int | None, now: float) -> None:
         """Note what came of parts of :meth:`next_job`.
@@ -218,7 +224,8 @@ class FetchPlan:
         if kept is None:
             self._full_until = now + FULL_SECONDS
             if parts[0].turn <= self._turn:  # its samples are read one by one
-                self.failed(parts)
+                self._end(parts[:1], "failed")
+                self._put_back(parts[1:])
                 return
         done = kept or 0
         self._end(parts[:done], "kept")
@@ -269,12 +276,14 @@ class FetchPlan:
 
     def _need(self, batch: PlannedBatch, number: int, shard: IndexedShard, samples: Iterable[int]) -> None:
         """Plan the parts of a shard that a batch needs, if it is read through the cache."""
-        if not isinstance(shard, CachedShard):
+        source = shard.parts
+        if source is None:
             return
-        for first in {shard.first_of_part(sample) for sample in samples}:
-            place = number, first
+        spans = (shard.index.span(sample, sample + 1) for sample in samples)
+        for needed in dict.fromkeys(part for span in spans for part in source.parts(*span)):
+            place = number, needed.start
             if (part := self._parts.get(place)) is None:
-                self._parts[place] = part = PlannedPart(place, shard, shard.part(first), batch.turn)
+                self._parts[place] = part = PlannedPart(place, source, needed, batch.turn)
                 self._push(part)
             part.uses += 1
             batch.parts.append(part)
@@ -296,15 +305,15 @@ class FetchPlan:
         part: PlannedPart | None = first
         while part is not None and part.state == "planned":
             is_ahead = part.turn > self._turn
-            if group and (size + part.part.size > _MOST_AT_ONCE or (is_ahead and not self._has_room(part))):
+            is_large = size + part.part.size > _MOST_AT_ONCE
+            if group and (is_large or first.is_alone or part.is_alone or (is_ahead and not self._has_room(part))):
                 break
             part.state, part.is_ahead = "begun", is_ahead
             self._ahead += part.part.size if is_ahead else 0
             self.cache.pin(part.part)
             group.append(part)
             size += part.part.size
-            number, sample = part.place
-            part = self._parts.get((number, part.shard.end_of_part(sample)))
+            part = self._parts.get((part.place[0], part.part.start + part.part.size))
         return group
 
     def _end(self, parts: list[PlannedPart], state: str) -> None:

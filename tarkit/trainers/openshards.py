@@ -12,13 +12,14 @@ from typing import Any, TypeVar
 from tarkit.errors import TarkitError
 from tarkit.names.outputnames import is_packed_name
 from tarkit.names.url import is_stream, local_path
-from tarkit.samples.cachedshard import CachedShard, open_cached
+from tarkit.samples.cachedshard import open_cached
 from tarkit.samples.indexedshard import IndexedShard, ReadCounts, open_indexed
 from tarkit.samples.sample import KeyRule, Sample
 from tarkit.specs.manifest import ManifestShard
 from tarkit.store.cache import PartCache
+from tarkit.store.cachedparts import CachedParts, EpochParts
 from tarkit.store.frames import DecodedFrames
-from tarkit.store.packedfile import PackedFile, open_packed
+from tarkit.store.packedfile import open_packed
 from tarkit.store.waits import Workers
 from tarkit.trainers.shardlist import AT_A_TIME, check_listed, without_index
 
@@ -59,7 +60,6 @@ class OpenShards:
         self.cache = cache
         urls = [shard.url for shard, _ in listed]
         self.remote = {number for number, url in enumerate(urls) if local_path(url) is None and not is_stream(url)}
-        self._has_packed = any(map(is_packed_name, urls))
         mean = max(1, sum(shard.nsamples for shard, _ in listed) // max(1, len(listed)))
         self.most_held = held or min(max(_LEAST_HELD, _SAMPLES_HELD // mean), _MOST_HELD)
         self.most_at_once = max(1, min(AT_A_TIME, _SAMPLES_HELD // mean))
@@ -68,12 +68,7 @@ class OpenShards:
         self._files: OrderedDict[int, IndexedShard] = OrderedDict()
         """Shards that may have an open descriptor, the last used one at the end."""
         self._decoded = DecodedFrames()
-        self._fetched: set[tuple[int, int]] = set()
-        """Shard and first sample of the parts that this process knows to have been in the cache in
-        this epoch.
-        """
-        self._again = self._read = 0
-        """Bytes of parts that were fetched again, and of samples that were read, in this epoch."""
+        self._epoch = EpochParts()
 
     @property
     def usable_cache(self) -> PartCache | None:
@@ -115,14 +110,12 @@ class OpenShards:
             StreamError: it cannot be read.
         """
         url = self._listed[number][0].url
-        if is_packed_name(url):
-            keeps = number in self.remote or self._keep_unpacked
-            unpack = partial(open_packed, decoded=self._decoded, cache=self.cache if keeps else None)
-            found = open_indexed(url, self._rule, check=False, unpack=unpack)
-        elif self.cache is not None and number in self.remote:
-            found = open_cached(url, self._rule, self._run, self.cache)
+        keeps = number in self.remote or (self._keep_unpacked and is_packed_name(url))
+        if keeps and self.cache is not None:
+            found = open_cached(url, self._rule, self._run, self.cache, self._epoch, self._decoded)
         else:
-            found = open_indexed(url, self._rule, check=False)
+            unpack = partial(open_packed, decoded=self._decoded)
+            found = open_indexed(url, self._rule, check=False, unpack=unpack)
         if found is None:
             raise without_index(url)
         check_listed(found, *self._listed[number])
@@ -131,18 +124,17 @@ class OpenShards:
     def sample(self, shard: int, number: int) -> Sample:
         """Return a sample; see :meth:`IndexedShard.sample`."""
         found = self.get(shard)
-        if isinstance(found, CachedShard):
-            return self._cached(shard, found, number)
-        return self.reads.fetched(found.sample, number) if shard in self.remote else found.sample(number)
+        is_request = found.parts is None and shard in self.remote
+        return self.reads.fetched(found.sample, number) if is_request else found.sample(number)
 
     def take(self, places: Sequence[tuple[int, int]]) -> list[Sample]:
-        """Return samples; those of a local shard are read together."""
+        """Return samples; those of a local or cached shard are read together."""
         of_shard: dict[int, list[int]] = {}
         for at, (shard, _) in enumerate(places):
             of_shard.setdefault(shard, []).append(at)
         found: list[Sample] = [{}] * len(places)
         for shard, some in of_shard.items():
-            if shard in self.remote:
+            if shard in self.remote and self.get(shard).parts is None:
                 taken = [self.sample(*places[at]) for at in some]
             else:
                 taken = self.get(shard).take([places[at][1] for at in some])
@@ -150,88 +142,34 @@ class OpenShards:
                 found[at] = sample
         return found
 
-    def _cached(self, shard: int, found: CachedShard, number: int) -> Sample:
-        first = found.first_of_part(number)
-        if (shard, first) not in self._fetched:
-            self.reads.fetched(self._fetch, shard, found, first)
-        sample = found.kept(number)
-        if sample is None and self._again + found.part(first).size <= self._read:
-            self._again += found.part(first).size
-            self.reads.fetched(found.fetch, first)
-            sample = found.kept(number)
-        if sample is None:
-            if (cache := self.usable_cache) is not None:
-                gone = "parts are removed from it before their samples are read, which are then read one by one"
-                cache.warn_small(f"{gone} from the remote shards")
-            sample = self.reads.fetched(found.sample, number)
-        begin, end = found.index.span(number, number + 1)
-        self._read += end - begin
-        return sample
-
     def begin_epoch(self) -> None:
-        """Allow each part to be fetched once more if it is not in the cache.
+        """Allow each part to be fetched once more; see :meth:`EpochParts.begin`."""
+        self._epoch.begin()
 
-        Within an epoch, parts that were removed from the cache are fetched again only as long as
-        this does not more than double the bytes fetched; their other samples are read one by one.
-        """
-        self._fetched.clear()
-        for packed in filter(None, (shard.packed for shard in self._open.values())):
-            packed.begin_epoch()
-        self._again = self._read = 0
-
-    def fetch(self, samples: Sequence[tuple[int, int]], *, unpacked_only: bool) -> None:
+    def fetch(self, samples: Sequence[tuple[int, int]]) -> None:
         """Fetch the parts of samples in remote shards into the cache, some at a time.
 
         Errors are ignored here: the reading of the sample tries again, and raises them.
-
-        Args:
-            unpacked_only: only those of compressed shards.
         """
-        if not unpacked_only:
-            self.reads.fetched(self._fetch_parts, samples)
-        if self._has_packed:
-            self.reads.fetched(self._fetch_unpacked, samples)
+        self.reads.fetched(self._fetch_parts, samples)
 
     def _fetch_parts(self, samples: Sequence[tuple[int, int]]) -> None:
         closed = {shard for shard, _ in samples if shard not in self._open}
         for number, shard in _attempted(self.open, [(number,) for number in closed]):
             self.hold(number[0], shard)
-        parts = {
-            (shard, found, first): None
+        missing = {
+            (found.parts, part): None
             for shard, number in samples
-            if isinstance(found := self._open.get(shard), CachedShard)
-            and (shard, first := found.first_of_part(number)) not in self._fetched
+            if (found := self._open.get(shard)) is not None and found.parts is not None
+            for part in found.parts.missing(*found.index.span(number, number + 1))
         }
-        _attempted(self._fetch, list(parts))
-
-    def _fetch_unpacked(self, samples: Sequence[tuple[int, int]]) -> None:
-        unpacked = {
-            (found.packed, part): None
-            for shard, number in samples
-            if (found := self._open.get(shard)) is not None and found.packed is not None
-            for part in found.packed.parts(*found.index.span(number, number + 1))
-        }
-        _attempted(PackedFile.keep, list(unpacked))
-
-    def note_fetched(self, number: int, first: int) -> None:
-        """Record that the part of a shard that begins with sample ``first`` is in the cache."""
-        self._fetched.add((number, first))
-
-    def _fetch(self, number: int, shard: CachedShard, first: int) -> None:
-        """Fetch a part into the cache, unless this was done in this epoch.
-
-        Raises:
-            StreamError: the part cannot be read.
-        """
-        if (number, first) not in self._fetched:
-            shard.fetch(first)
-            self._fetched.add((number, first))
+        _attempted(CachedParts.keep, list(missing))
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {
             "_open": OrderedDict(),
             "_files": OrderedDict(),
-            "_fetched": set(),
+            "_epoch": EpochParts(),
             "_decoded": DecodedFrames(),
         }
 

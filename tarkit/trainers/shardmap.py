@@ -14,7 +14,6 @@ from contextlib import suppress
 from hashlib import blake2b
 from itertools import accumulate
 from operator import index
-from typing import Any
 
 from tarkit.errors import DataError, TarkitError, UsageError, counted, printable
 from tarkit.names.keywords import Unpack, keywords_of
@@ -106,10 +105,6 @@ class ShardMap:
         kept = None if cache is None else PartCache(cache, cache_size)
         self.shards = OpenShards(self._listed, self._rule, held=held, cache=kept, run=run, keep_unpacked=keep_unpacked)
         """The shards that this process has open."""
-        self.fetched_elsewhere = False
-        """True if another object fetches the parts of each batch; :meth:`fetch` then does so only
-        for compressed shards.
-        """
         self.counts = [shard.nsamples for shard, _ in self._listed]
         """Number of samples of each shard, of the chosen ones in a subset."""
         self._ends = list(accumulate(self.counts))
@@ -248,12 +243,9 @@ class ShardMap:
         the reading of the sample tries again, and raises them.
         """
         if self.shards.usable_cache is not None:
-            self.shards.fetch(self.in_remote_shards(samples), unpacked_only=self.fetched_elsewhere)
+            self.shards.fetch(self.in_remote_shards(samples))
 
     def in_remote_shards(self, samples: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         """Return those samples that are in remote shards, by their numbers in the whole shards."""
         wanted = [each for each in samples if each[0] in self.shards.remote]
         return wanted if self.chosen is None else self.chosen.places(wanted)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"fetched_elsewhere": False}

@@ -231,7 +231,6 @@ class BatchSource:
         if self._most_ahead and cache is not None and numbers:
             plan = FetchPlan(self.samples, order, numbers, self.consumer, self._most_ahead, cache)
             self._ahead = Ahead(plan, self.ended)
-        self.samples.fetched_elsewhere = self._ahead is not None
         return (lambda: None) if self._ahead is None else self._ahead.stop
 
     def ended(self) -> int:

@@ -18,9 +18,9 @@ ROOT = Path(__file__).resolve().parents[3]
 LEVELS: tuple[dict[str, str], ...] = (
     {"errors": "", "extras": "", "world": "", "names": "braces keywords outputnames redaction url"},
     {
-        "store": "allocator cache cachedread checksums childstart compression database entries faults fieldfile forks "
-        "filepart frames http.guarded http.robots inplace packedfile publish rangedfile ranges read retry seekfile "
-        "sinks temporary transfer trees waits wholefolder window"
+        "store": "allocator cache cachedparts cachedread checksums childstart compression database entries faults "
+        "fieldfile forks filepart frames http.guarded http.robots inplace packedfile publish rangedfile ranges read "
+        "retry seekfile sinks temporary transfer trees waits wholefolder window"
     },
     {"specs": "inputset inputslice manifest outputcheck shardspec slicedlist"},
     {

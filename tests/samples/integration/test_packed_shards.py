@@ -320,7 +320,7 @@ def test_a_cache_that_is_too_small(
     assert caplog.text == ""
     order = random.Random(2).sample(range(COUNT), 40)
     assert same([found[number] for number in order], [samples[number] for number in order])
-    assert caplog.text.count("parts are removed from it before their samples are read, and decoded again") == 1
+    assert caplog.text.count("parts are removed from it before their samples are read, which are then") == 1
     full = ShardMap(url, cache=tmp_path / "other", cache_size=1)
     assert same([full[number] for number in order], [samples[number] for number in order])
 

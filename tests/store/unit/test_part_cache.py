@@ -61,6 +61,22 @@ def test_a_part_is_fetched_once_and_read_in_pieces(tmp_path: Path) -> None:
     assert stat.S_IMODE(os.stat(cache.folder).st_mode) == 0o700
 
 
+def test_what_is_got_is_fetched_once_or_where_it_cannot_be_kept(tmp_path: Path) -> None:
+    cache, asked = PartCache(tmp_path, 1000), list[Part]()
+
+    def get(found: Part) -> bytes:
+        def fetch() -> bytes:
+            asked.append(found)
+            return content(found)
+
+        return cache.get(found, fetch)
+
+    assert get(part(1)) == get(part(1)) == content(part(1)) and asked == [part(1)]
+    assert get(part(2, 1001)) == content(part(2, 1001)) and not cache.has(part(2, 1001))
+    assert cache.keep(part(3), lambda: content(part(3))) == content(part(3))
+    assert cache.keep(part(3), not_called) is None
+
+
 def test_what_makes_another_part() -> None:
     found = [
         range_part(URL, IDENTITY, 0, 10),
@@ -194,7 +210,7 @@ def test_a_disk_that_fills_while_a_part_is_written(
 
     monkeypatch.setattr("tarkit.store.cache.write_all", full)
     cache = PartCache(tmp_path, 10**9)
-    cache.keep(part(0), lambda: content(part(0)))
+    assert cache.keep(part(0), lambda: content(part(0))) == content(part(0)), "it need not be fetched again"
     closed(caplog, cache, "no space left on device")
     assert names(tmp_path) == []
 
