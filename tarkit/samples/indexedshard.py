@@ -61,7 +61,9 @@ _PIECE = 1 << 18
 So much fits into the processor's cache.
 """
 _REGULAR = ord("0")
-_TYPE = VARYING.size
+_HEADER = struct.Struct(f"{VARYING.format}356x")
+_NAME, _TYPE, _PREFIX = 100, VARYING.size, 345
+"""Of a header: size of the name, and offsets of the type and of the name's first half."""
 _MOST_REMEMBERED = 10_000
 _T = TypeVar("_T")
 
@@ -121,10 +123,6 @@ class IndexedShard:
         self._name = display_name(url)
         self._file: int | None = None
         self._asked = False
-        # As in an Archive: the tail of the last good plain header, and the sums of good headers
-        # with that tail.
-        self._tail = b""
-        self._sums: dict[bytes, int] = {}
 
     def __len__(self) -> int:
         return len(self.index)
@@ -188,19 +186,15 @@ class IndexedShard:
         self._check_keys(numbers[0] if len(numbers) == 1 else None)
         found: list[Sample] = []
         file = self._open_file()
-        at = 0
-        while at == len(found) and at < len(numbers):
+        while (at := len(found)) < len(numbers):
             start = numbers[at]
             end = self._end_of_piece(start, start + _end_of_run(numbers, at) - at)
             begin, stop = self.index.span(start, end)
-            if (data := self._between(file, begin, stop)) is None:
+            data = self._between(file, begin, stop)
+            if data is None or not (some := self._parse_plain(range(start, end), data, begin)):
                 break
-            before = len(found)
-            self._parse_plain(range(start, end), data, begin, found)
-            at += end - start
-            self.reads.bytes += (
-                stop if at == len(found) else self.index.span(0, start + len(found) - before)[1]
-            ) - begin
+            found += some
+            self.reads.bytes += len(data)
         if file is not None and self._is_changed(file):  # asked after the reads: so before them and during them
             return []
         return found
@@ -267,19 +261,18 @@ class IndexedShard:
         split = self._rule(as_text(self.index.words(number)[3]))
         return None if split is None else split[0]
 
-    def _parse_plain(self, numbers: Sequence[int], data: bytes, base: int, found: list[Sample]) -> None:
-        """Parse samples from bytes of the shard, and append them to a list.
+    def _parse_plain(self, numbers: Sequence[int], data: bytes, base: int) -> list[Sample]:
+        """Parse samples from bytes of the shard.
 
-        It stops before the first sample that differs from the index, or has other than plain
-        headers.
+        It returns none if one of them differs from the index, or has other than plain headers.
 
         Args:
             numbers: numbers of samples that follow each other.
             data: their bytes.
             base: offset in the shard of the first of these bytes.
-            found: the list.
         """
-        at, end, words_of, sums, unpack = 0, len(data), self.index.words, self._sums, VARYING.unpack
+        found: list[Sample] = []
+        at, end, words_of, unpack = 0, len(data), self.index.words, _HEADER.unpack
         try:
             for number in numbers:
                 words = words_of(number)
@@ -291,39 +284,28 @@ class IndexedShard:
                 each = iter(words)
                 for field_word, _, size_word, raw in zip(each, each, each, each, strict=True):
                     body = at + BLOCK
-                    varying, size = data[at : at + _TYPE], int(size_word)
-                    name_field, size_field, checksum = unpack(varying)
-                    good = sums.get(checksum) == adler32(varying) & 0xFFFF and data.startswith(self._tail, at + _TYPE)
-                    field, plain = _field(field_word)
+                    header = data[at:body]
+                    name_field, size_field, checksum = unpack(header)
+                    field, plain, size = _member(field_word, size_word, size_field)
                     if (
                         raw != stem + field_word
-                        or name_field.partition(b"\0")[0] != raw
-                        or _number(size_field) != size
-                        or not (good or self._is_good(data[at:body]))
+                        or name_field != raw.ljust(_NAME, b"\0")
+                        or adler32(header) & 0xFFFF != _sum(checksum)
+                        or header[_TYPE] != _REGULAR
+                        or header[_PREFIX]
                         or field in sample
                         or not ((simple and plain) or self._is_field(as_text(raw), key, field))
                     ):
-                        return
+                        return []
                     at = body + size
                     sample[field] = data[body:at]
                     at += -size & 511
                 if base + body != int(words[-3]) or at > end:
-                    return
+                    return []
                 found.append(sample)
         except (ValueError, IndexError, struct.error):  # a number or a header is not valid
-            return
-
-    def _is_good(self, header: bytes) -> bool:
-        """Return True if a header is that of a plain file, with a correct checksum."""
-        if header[345] or not _is_regular(header):
-            return False
-        checksum = header[148:_TYPE]
-        if header[_TYPE:] != self._tail or len(self._sums) > _MOST_REMEMBERED:
-            self._tail = header[_TYPE:]
-            self._sums.clear()
-        # With the same tail and checksum field, a header is good if the rest has the same sum.
-        self._sums[checksum] = adler32(header[:_TYPE]) & 0xFFFF
-        return True
+            return []
+        return found
 
     def _is_field(self, name: str, key: str, field: str) -> bool:
         return self._rule(name) == (key, field) and skip_reason(name, self._rule) is None
@@ -469,10 +451,7 @@ class IndexedShard:
             DataError: the bytes are damaged.
         """
         begin, end = self.index.span(number, number + 1)
-        found: list[Sample] = []
-        if len(data) == end - begin:
-            self._parse_plain([number], data, begin, found)
-        if found:
+        if len(data) == end - begin and (found := self._parse_plain([number], data, begin)):
             return found[0]
         self.index.check()
         with offsets_from(begin, self.url):
@@ -521,18 +500,21 @@ def _end_of_run(numbers: Sequence[int], at: int) -> int:
     return end
 
 
-@lru_cache(maxsize=_MOST_REMEMBERED)
-def _field(word: bytes) -> tuple[str, bool]:
-    """Return a field, and True if it can follow any key without dots."""
-    field = as_text(word)
-    return field, field[0] not in "._"
+_sum = lru_cache(maxsize=_MOST_REMEMBERED)(expected_adler)
 
 
 @lru_cache(maxsize=_MOST_REMEMBERED)
-def _number(size_field: bytes) -> int:
-    if (size := int(size_field[:11], 8)) < 0:
+def _member(field_word: bytes, size_word: bytes, size_field: bytes) -> tuple[str, bool, int]:
+    """Return a member's field, True if it can follow any key without dots, and its size.
+
+    Raises:
+        ValueError: the size of the index is not that of the header.
+    """
+    size = int(size_field[:11], 8)
+    if not 0 <= size == int(size_word):
         raise ValueError(size_field)
-    return size
+    field = as_text(field_word)
+    return field, field[0] not in "._", size
 
 
 def _stale(url: str, reason: str) -> StaleIndexError:
