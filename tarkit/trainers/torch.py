@@ -17,6 +17,7 @@ from tarkit.extras import library
 from tarkit.names.keywords import Unpack, keywords_of
 from tarkit.trainers.checkedstate import check_state, with_checksum
 from tarkit.trainers.delivery import Delivery, UseCounts
+from tarkit.trainers.grouped import GroupedBatches, batches_at_once, in_order
 from tarkit.trainers.loader import EpochLoader
 from tarkit.trainers.options import OF_SHARD_MAP, SourceOptions
 from tarkit.trainers.served import ServedBatches
@@ -375,7 +376,9 @@ class ShardLoader(EpochLoader):
         is_plain = dataset.service is None and dataset.audit is None and not dataset.maker.counts_errors
         if not is_plain and options.get("collate_fn") is not None:
             options = {**options, "collate_fn": partial(_collated, options["collate_fn"])}
-        read = _Read(dataset, self._counts, self._numbers.shared)
+        is_small = is_plain and options.get("collate_fn") is list and options.get("prefetch_factor") is None
+        self._workers, self._at_once = num_workers, batches_at_once(dataset) if num_workers and is_small else 1
+        read = _Read(dataset, self._counts, self._numbers.shared, self._at_once)
         self._loader: Iterable[Any] = data.DataLoader(read, num_workers=num_workers, **{**options, "batch_size": None})
 
     # Not attributes: in a cycle with the loader, persistent workers would be waited for.
@@ -410,7 +413,8 @@ class ShardLoader(EpochLoader):
             )
         self._dataset.place(epoch, first, begun=True)
         self._dataset.begins = self._next
-        return loader_batches(self._loader)
+        batches = loader_batches(self._loader)
+        return batches if self._at_once == 1 else in_order(batches, self._workers)
 
     def _deliveries(self) -> Iterable[Delivery]:
         return loader_batches(self._loader)
@@ -453,10 +457,13 @@ class _BatchNumbers:
 
 
 class _Read(data.IterableDataset):  # type: ignore[misc,name-defined]
-    """Data set of a ``loader()``'s worker: batches, or deliveries where used batches count."""
+    """Data set of a ``loader()``'s worker: batches, or deliveries where used batches count.
 
-    def __init__(self, dataset: ShardDataset, counts: UseCounts, numbers: WorkerNumbers) -> None:
-        self._dataset, self._counts, self._numbers = dataset, counts, numbers
+    If ``at_once`` is above 1, it gives messages of so many of them.
+    """
+
+    def __init__(self, dataset: ShardDataset, counts: UseCounts, numbers: WorkerNumbers, at_once: int) -> None:
+        self._dataset, self._counts, self._numbers, self._at_once = dataset, counts, numbers, at_once
 
     def __iter__(self) -> Iterator[Any]:
         worker = current_worker() or LoaderWorker(0, 1)
@@ -464,7 +471,7 @@ class _Read(data.IterableDataset):  # type: ignore[misc,name-defined]
         if self._dataset.service is None:
             found = self._dataset.read_epoch()
             found.delivers = True
-            return found
+            return found if self._at_once == 1 else GroupedBatches(found, worker.number, self._at_once)
         return iter(ServedBatches(self._dataset, self._counts, worker.number))
 
 
