@@ -2,9 +2,9 @@
 
 A batch passes through: ``world`` (the rank of this process), ``order`` (the samples of the batch),
 ``fetchplan`` and ``ahead`` (their remote parts, fetched before), ``shardmap`` (their bytes),
-``batchmaker`` (decoded and collated), ``source`` (all of these), ``delivery`` and ``grouped`` (from a
-worker to the loop), ``loader`` (epoch after epoch). ``options`` has the arguments of a source. Below
-``shardmap``, ``shardlist`` lists the shards and ``openshards`` opens them. ``choice`` chooses
+``batchmaker`` (decoded and collated), ``source`` (all of these), ``delivery`` and ``grouped`` (from
+a worker to the loop), ``loader`` (epoch after epoch). ``options`` has the arguments of a source.
+Below ``shardmap``, ``shardlist`` lists the shards and ``openshards`` opens them. ``choice`` chooses
 samples from the indexes, and ``subset`` holds their numbers; ``skipped`` lists samples that failed.
 Of several data sets, ``streams`` has the amounts, ``shares`` the numbers of a batch, ``mixedorder``
 the order, ``mixture`` the state; ``weighting`` is for weights of samples. ``checkedstate`` finds
