@@ -28,19 +28,23 @@ def scheme_of(url: str) -> str:
     """
     if url.startswith("pipe:"):
         return "pipe"
-    match = _URL.match(url)
+    match = _url(url)
     return match[2].lower() if match else ""
 
 
 def is_chain(url: str) -> bool:
     """Return True if this is fsspec's chain of URLs, ``simplecache::s3://…``."""
-    match = _URL.match(url)
+    match = _url(url)
     return match is not None and bool(match[1])
 
 
 def is_url(text: str) -> bool:
     """Return True if this is ``SCHEME://…`` or a chain of such URLs."""
-    return _URL.match(text) is not None
+    return _url(text) is not None
+
+
+def _url(text: str) -> re.Match[str] | None:
+    return _URL.match(text) if "://" in text else None
 
 
 def is_stream(url: str) -> bool:
@@ -78,6 +82,8 @@ def split_query(url: str) -> tuple[str, str]:
     The second text is "" for schemes without queries. For webhdfs, the text after the last ``?`` is
     a query only if all of its options are tarkit's; paths may have a ``?``.
     """
+    if "://" not in url:  # a path: lists of shards have many
+        return url, ""
     scheme = "" if is_chain(url) else scheme_of(url)
     if scheme in ("http", "https"):
         end = min((at for mark in "?#" if (at := url.find(mark)) >= 0), default=len(url))

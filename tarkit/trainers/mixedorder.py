@@ -16,11 +16,11 @@ from typing import NamedTuple
 from tarkit.trainers.order import (
     BatchOrder,
     OrderSettings,
+    Permutation,
     Place,
     RunOrder,
     cut_runs,
     hash_of,
-    permutation,
     shuffled_runs,
 )
 from tarkit.trainers.shares import EpochShares, golden_part
@@ -194,7 +194,7 @@ class _StreamOrder:
         self.is_tiny = self._samples < stretches * max(settings.run, _LEAST_RUN)
         """True if the stream has too few samples for lanes: a pass is then one stretch."""
         self._pass = lru_cache(maxsize=4)(self._begin_pass)
-        self.shuffled = lru_cache(maxsize=4 * stretches)(permutation)
+        self.shuffled = lru_cache(maxsize=4 * stretches)(Permutation)
 
     def take(self, time: int, count: int, stretch: int, at: int) -> Iterator[Place]:
         """Yield consecutive samples of a lane of a batch.
@@ -275,7 +275,7 @@ class _Pass:
             size = min(end, self._lengths[stretch]) - begin
             block = self._stream.shuffled(size, *self._words, "block", start + begin)
             inside, some = at - begin, min(count, end - at)
-            yield from [start + begin + each for each in block[inside : inside + some]]
+            yield from [start + begin + each for each in block.part(inside, inside + some)]
             at, count = at + some, count - some
 
 

@@ -13,8 +13,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import accumulate
+from itertools import accumulate, repeat, starmap
+from math import sqrt
 from numbers import Integral
+from operator import itemgetter
 from random import Random
 from types import NoneType
 from typing import NamedTuple
@@ -27,6 +29,9 @@ ORDER_VERSION = 3
 first block of each stretch was a whole one; states of those have no checksum.
 """
 EQUALIZE = ("drop", "pad", "repeat")
+_DEVIATIONS = 4
+"""Numbers that are sorted on both sides of the first part of a permutation, in roots of its size.
+"""
 _MOST_RUNS = 10**8
 _MOST_LANES = 1 << 20
 """Largest number of lanes and runs, of which an order keeps data in memory: a damaged index or
@@ -205,7 +210,7 @@ class RunOrder(BatchOrder):
         self.settings, self.epoch = settings, epoch
         self.runs = runs
         """The runs in their order: shard, first sample, number of samples."""
-        self._ends = list(accumulate(length for _, _, length in runs))
+        self._ends = list(accumulate(map(itemgetter(2), runs)))
         self.samples = self._ends[-1] if runs else 0
         self.batches = settings.batches(self.samples)
         self._share = settings.batch // settings.lanes
@@ -244,15 +249,15 @@ class RunOrder(BatchOrder):
         while count:
             block, begin, end = self.settings.block_of(lane, at)
             inside, some, begin = at - begin, min(count, end - at), start + begin
-            yield from [begin + each for each in self._shuffled(lane, block)[inside : inside + some]]
+            yield from [begin + each for each in self._shuffled(lane, block).part(inside, inside + some)]
             at, count = at + some, count - some
 
-    def _shuffle(self, lane: int, block: int) -> list[int]:
+    def _shuffle(self, lane: int, block: int) -> Permutation:
         """Shuffle a block of a lane with random numbers that are equal in all Python releases."""
         settings = self.settings
         begin, end = settings.bounds_of_block(lane, block)
         size = min(end, self._lengths[lane]) - begin
-        return permutation(size, settings.seed, self.epoch, "block", *divmod(lane, settings.turns), block)
+        return Permutation(size, settings.seed, self.epoch, "block", *divmod(lane, settings.turns), block)
 
     def _place(self, position: int) -> Place:
         filler = position >= self.samples and self.settings.equalize == "pad"
@@ -297,9 +302,13 @@ def cut_runs(counts: Sequence[int], run: int) -> list[tuple[int, int, int]]:
         counts: number of samples of each shard.
         run: number of samples of a run.
     """
-    return [
-        (shard, first, min(run, count - first)) for shard, count in enumerate(counts) for first in range(0, count, run)
-    ]
+    runs: list[tuple[int, int, int]] = []
+    for shard, count in enumerate(counts):
+        rest = count % run
+        runs += zip(repeat(shard), range(0, count - rest, run), repeat(run))
+        if rest:
+            runs.append((shard, count - rest, rest))
+    return runs
 
 
 def shuffled_runs(runs: Sequence[tuple[int, int, int]], *words: object) -> list[tuple[int, int, int]]:
@@ -308,14 +317,45 @@ def shuffled_runs(runs: Sequence[tuple[int, int, int]], *words: object) -> list[
     return [runs[number] for number in sorted(range(len(runs)), key=digests.__getitem__)]
 
 
-def permutation(size: int, *words: object) -> list[int]:
-    """Return the numbers below ``size``, sorted by random numbers that follow from words.
+class Permutation:
+    """The numbers below ``size``, sorted by random numbers that follow from words.
 
-    They are equal in all Python releases.
+    They are equal in all Python releases. The first part that is asked for is sorted with some
+    numbers around it, because a process that begins needs only a few samples of each lane's block;
+    the next one sorts them all.
+
+    Attributes:
+        sorted: the numbers that are sorted.
     """
-    draw = Random(hash_of(*words)).random
-    drawn = [draw() for _ in range(size)]
-    return sorted(range(size), key=drawn.__getitem__)
+
+    def __init__(self, size: int, *words: object) -> None:
+        draw = Random(hash_of(*words)).random
+        self._drawn = list(starmap(draw, repeat((), size)))
+        self.sorted: list[int] = []
+        self._first = 0
+        """Place of the first number that is sorted."""
+
+    def part(self, first: int, end: int) -> list[int]:
+        """Return the numbers at the places from ``first`` up to ``end``."""
+        if not self._has(first, end):
+            self._sort(first, end)
+        return self.sorted[first - self._first : end - self._first]
+
+    def _has(self, first: int, end: int) -> bool:
+        return self._first <= first and end <= self._first + len(self.sorted)
+
+    def _sort(self, first: int, end: int) -> None:
+        drawn, size = self._drawn, len(self._drawn)
+        if not self.sorted:
+            # The place of a number is about what was drawn for it: the standard deviation is at
+            # most half of the root.
+            around = _DEVIATIONS * sqrt(size)
+            low, high = (first - around) / size, (end + around) / size
+            near = [number for number, each in enumerate(drawn) if low <= each < high]
+            self.sorted = sorted(near, key=drawn.__getitem__)
+            self._first = len([each for each in drawn if each < low]) if low > 0 else 0
+        if not self._has(first, end):
+            self.sorted, self._first, self._drawn = sorted(range(size), key=drawn.__getitem__), 0, []
 
 
 def _digests(words: str, count: int) -> list[bytes]:
