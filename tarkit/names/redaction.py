@@ -18,6 +18,8 @@ _MISTYPED = (
 )
 # Texts, since a program that only prints its help needs none of them compiled.
 _BEGIN = rf"(?i){_MISTYPED}|://"
+# One of them is in each text that has a scheme, or a place for a secret.
+_MARK = r"[:@?#;]"
 _SCHEME = r"[A-Za-z][A-Za-z0-9+.\-]*\Z"
 _LONGEST_SCHEME = 40
 _MOST_LINKS = 100
@@ -44,6 +46,8 @@ def redact(url: str) -> str:
     they are, as are keys of objects, in which ``@``, ``#`` and ``:`` are plain characters. Redacted
     text stays as it is.
     """
+    if not re.search(_MARK, url):
+        return url
     return "".join(shown for _, shown in _pieces(url))
 
 

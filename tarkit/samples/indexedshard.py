@@ -8,16 +8,13 @@ that is not in the index is never returned.
 from __future__ import annotations
 
 import io
-import os
 import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from functools import lru_cache
 from itertools import chain
 from time import perf_counter_ns
 from typing import Any, TypeVar
-from weakref import finalize
 from zlib import adler32
 
 from tarkit.errors import (
@@ -52,7 +49,7 @@ from tarkit.store.cachedparts import CachedParts
 from tarkit.store.entries import Identity, identify
 from tarkit.store.filepart import open_part, part_of_file
 from tarkit.store.packedfile import PackedFile, open_packed
-from tarkit.store.rangedfile import RangedFile, offsets_from, open_range
+from tarkit.store.rangedfile import OpenFile, RangedFile, offsets_from, open_local, open_range
 from tarkit.store.read import read_whole, reading
 
 _PIECE = 1 << 18
@@ -121,7 +118,7 @@ class IndexedShard:
         self._content = packed if parts is None else parts
         self._rule, self._by_first_dot = rule, rule is first_dot
         self._name = display_name(url)
-        self._file: int | None = None
+        self._file: OpenFile | None = None
         self._asked = False
 
     def __len__(self) -> int:
@@ -195,11 +192,11 @@ class IndexedShard:
                 break
             found += some
             self.reads.bytes += len(data)
-        if file is not None and self._is_changed(file):  # asked after the reads: so before them and during them
+        if file is not None and file.is_changed():  # asked after the reads: so before them and during them
             return []
         return found
 
-    def _between(self, file: int | None, begin: int, end: int, number: int | None = None) -> bytes | None:
+    def _between(self, file: OpenFile | None, begin: int, end: int, number: int | None = None) -> bytes | None:
         """Return bytes of an open local shard, or a compressed or cached one; None if it has fewer.
 
         Args:
@@ -211,7 +208,7 @@ class IndexedShard:
         """
         # A wrong line of the index could ask for any amount of memory.
         if file is not None:
-            return os.pread(file, end - begin, begin) if begin < end <= self._stat.st_size else None
+            return file.bytes_between(begin, end) if begin < end <= file.size else None
         content = self._content
         if content is None or not begin < end <= content.size:
             return None
@@ -246,7 +243,7 @@ class IndexedShard:
         file = self._open_file()
         data = self._between(file, *self.index.span(number, number + 1), number)
         # Asked after the read: so before it and during it.
-        return None if file is not None and self._is_changed(file) else data
+        return None if file is not None and file.is_changed() else data
 
     def _check_keys(self, near: int | None) -> None:
         """Check the keys of the index; see :meth:`ShardIndex.check_keys`.
@@ -310,30 +307,23 @@ class IndexedShard:
     def _is_field(self, name: str, key: str, field: str) -> bool:
         return self._rule(name) == (key, field) and skip_reason(name, self._rule) is None
 
-    def _open_file(self) -> int | None:
-        """Return a descriptor of a local shard that is still the shard of the index.
+    def _open_file(self) -> OpenFile | None:
+        """Return a local shard that is still the shard of the index.
 
         None if the shard was replaced before it was opened, is not local, or is compressed.
         """
-        if self._file is None and self._content is None and (path := local_path(self.url)) is not None:
-            with suppress(OSError):
-                file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-                self._close = finalize(self, os.close, file)
-                if identify(self.url) == self.identity:
-                    self._file, self._stat = file, os.fstat(file)
-                else:
-                    self._close()
+        if self._file is None and self._content is None and (file := open_local(self.url)) is not None:
+            if file.identity == self.identity:
+                self._file = file
+            else:
+                file.close()
         return self._file
-
-    def _is_changed(self, file: int) -> bool:
-        now = os.fstat(file)
-        return (now.st_size, now.st_mtime_ns) != (self._stat.st_size, self._stat.st_mtime_ns)
 
     def release(self) -> None:
         """Close a local shard's descriptor; it is opened again for the next sample."""
         if self._file is not None:
+            self._file.close()
             self._file = None
-            self._close()
 
     def open_field(self, number: int, field: str) -> io.BufferedReader:
         """Open a field of a sample as a seekable file, of which only what is needed is read.
@@ -568,7 +558,7 @@ def open_indexed(
         index.check()
     try:
         packed = unpack(url) if is_packed_name(url) else None
-        file = packed or RangedFile(url)
+        file = packed or open_local(url) or RangedFile(url)
     except StreamError as error:
         if isinstance(error, TemporaryStreamError):
             raise
@@ -578,6 +568,8 @@ def open_indexed(
     except CompressionError:
         if check or packed is None or not is_last_damaged(packed, index):
             raise
+    if isinstance(file, OpenFile):
+        file.close()  # many shards may be open, of which no sample is read yet
     return IndexedShard(url, index, file.identity, rule, packed)
 
 
@@ -594,7 +586,7 @@ def is_last_damaged(packed: PackedFile, index: ShardIndex) -> bool:
     return False
 
 
-def check_end(file: RangedFile | PackedFile, index: ShardIndex, rule: KeyRule) -> None:
+def check_end(file: RangedFile | OpenFile | PackedFile, index: ShardIndex, rule: KeyRule) -> None:
     """Compare the end of a shard with its index.
 
     Raises:
@@ -606,7 +598,7 @@ def check_end(file: RangedFile | PackedFile, index: ShardIndex, rule: KeyRule) -
         raise _stale(file.url, reason)
 
 
-def _why_stale(file: RangedFile | PackedFile, index: ShardIndex, rule: KeyRule) -> str | None:
+def _why_stale(file: RangedFile | OpenFile | PackedFile, index: ShardIndex, rule: KeyRule) -> str | None:
     """Compare the end of the shard with the index; return the difference, or None."""
     _, end = index.span(0, len(index))
     if file.size < end + BLOCK:
@@ -633,7 +625,7 @@ def _why_stale(file: RangedFile | PackedFile, index: ShardIndex, rule: KeyRule) 
     return None
 
 
-def _ends_plainly(file: RangedFile | PackedFile, header: int, end: int) -> bool:
+def _ends_plainly(file: RangedFile | OpenFile | PackedFile, header: int, end: int) -> bool:
     """Return True if the shard ends with a plain header, its content, an end mark and zeros.
 
     If it is False, the reader decides. Most shards end plainly, and the reader takes longer than
@@ -650,7 +642,7 @@ def _ends_plainly(file: RangedFile | PackedFile, header: int, end: int) -> bool:
     block = file.read(BLOCK)
     file.seek(end)
     rest = file.read(_PIECE)
-    return _is_regular(block) and len(rest) == file.size - end >= len(END_OF_ARCHIVE) and not rest.strip(b"\0")
+    return _is_regular(block) and len(rest) == file.size - end >= len(END_OF_ARCHIVE) and rest == bytes(len(rest))
 
 
 def _is_regular(header: bytes) -> bool:

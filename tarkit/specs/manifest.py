@@ -99,7 +99,7 @@ def _shard(manifest: str, entry: Any) -> ManifestShard:
     """
     if not isinstance(entry, dict):
         raise ValueError("it is not an object")
-    url, samples, size, md5sum = (entry.get(name) for name in ManifestShard._fields)
+    url, samples, size, md5sum = map(entry.get, ManifestShard._fields)
     if not isinstance(url, str) or not url:
         raise ValueError("url is not a text")
     if not _is_number(samples):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import io
+import os
+import stat as modes
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from tarkit.errors import DataError, LocatedError, MissingInputError, StreamError, TemporaryStreamError
 from tarkit.names.url import display_name, local_path, reads_once
 from tarkit.store.cache import PartCache, range_part
 from tarkit.store.entries import Identity, check_same, identify
-from tarkit.store.local import open_path
+from tarkit.store.local import identity_of, open_path
 from tarkit.store.ranges import Ranges
 from tarkit.store.read import reading
 from tarkit.store.registry import offered
@@ -157,3 +159,53 @@ class RangedFile(SeekableFile):
         if self._cache is None:
             return self._ranges.read(begin, end)
         return self._cache.get(range_part(self.url, self.identity, begin, end), lambda: self._ranges.read(begin, end))
+
+
+class OpenFile(SeekableFile):
+    """A local file that stays open until it is closed, or not used any more.
+
+    Args:
+        url: path or URL of the file.
+        descriptor: descriptor of the file, which belongs to this object.
+
+    Attributes:
+        url: path or URL of the file.
+        status: status of the file when it was opened.
+        size: size of the file in bytes.
+        identity: identity of the file when it was opened.
+    """
+
+    def __init__(self, url: str, descriptor: int) -> None:
+        self.url, self._descriptor = url, descriptor
+        self.status = os.fstat(descriptor)
+        self.size, self.identity = self.status.st_size, identity_of(self.status)
+        super().__init__(self.size)
+
+    def bytes_between(self, begin: int, end: int) -> bytes:
+        return os.pread(self._descriptor, end - begin, begin)
+
+    def is_changed(self) -> bool:
+        """Return True if the file was written to since it was opened."""
+        now = os.fstat(self._descriptor)
+        return (now.st_size, now.st_mtime_ns) != (self.size, self.status.st_mtime_ns)
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            os.close(self._descriptor)
+
+
+def open_local(url: str) -> OpenFile | None:
+    """Open a file of this machine.
+
+    None if it is not a regular one, or cannot be opened: :class:`RangedFile` reports why.
+    """
+    path = local_path(url)
+    with suppress(OSError):
+        if path is not None:
+            # Without O_NONBLOCK, a named pipe would wait for its writer.
+            file = OpenFile(url, os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
+            if modes.S_ISREG(file.status.st_mode):
+                return file
+            file.close()
+    return None

@@ -630,11 +630,37 @@ def test_a_shard_that_is_written_over_while_its_samples_are_read(
             os.utime(shard, ns=(1, 1))
         return real(*arguments)
 
-    monkeypatch.setattr("tarkit.samples.indexedshard.os.pread", overwriting)
+    monkeypatch.setattr("tarkit.store.rangedfile.os.pread", overwriting)
     with pytest.raises(DataError, match="was replaced since its identity was read"):
         opened.take([3, 9, 8])
     with pytest.raises(DataError, match="was replaced since its identity was read"):
         opened.sample(3)
+
+
+def test_a_named_pipe_or_folder_in_place_of_a_shard_is_not_read(shard: str) -> None:
+    """A named pipe would wait for its writer."""
+    os.remove(shard)
+    os.mkfifo(shard)
+    with pytest.raises(StaleIndexError, match="it has 0 bytes"):
+        open_indexed(shard)
+    os.remove(shard)
+    os.mkdir(shard)
+    assert open_indexed(shard) is None
+
+
+def test_of_a_shard_that_is_opened_the_end_is_read_once(shard: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first batch of a data set waits until tens of shards are open."""
+    begin, end = build_index(shard).span(0, 200)[1], os.path.getsize(shard)
+    real, reads = os.pread, list[tuple[int, int]]()
+
+    def noted(file: int, size: int, at: int) -> bytes:
+        reads.append((at, size))
+        return real(file, size, at)
+
+    monkeypatch.setattr(os, "pread", noted)
+    assert open_indexed(shard, check=False) is not None
+    assert len(reads) == 4, "the index and its end; the last header, and the end of the shard"
+    assert reads[2][1] == 512 and reads[3] == (begin, end - begin)
 
 
 def test_the_last_sample_is_cut(shard: str) -> None:
