@@ -41,6 +41,8 @@ _LINE = re.compile(rb"(?:%b )*%b" % (_MEMBER, _LAST_MEMBER))
 _PLAIN_KEY = re.compile(rb"(?:.*/)?[^./]+", re.DOTALL)
 _BLANK = re.compile(r"[ \t-\r]")
 """Characters that separate words for a program in C, or end lines."""
+_FEW = 8
+"""Number of lines up to which one is looked for from another one."""
 _RAW_BLANK = re.compile(rb"[ \t-\r]")
 _TO_ESCAPE = re.compile(rb"[ \t-\r%]")
 _NO_ESCAPE = re.compile(rb"%(?!0[9A-D]|20|25)")
@@ -64,6 +66,47 @@ class IndexedMember(NamedTuple):
     name: str
 
 
+class _Lines:
+    """The lines of an index, whose text is not split.
+
+    A process that begins reads one sample of each of tens of shards: with a line for each sample,
+    it would wait mainly for new memory.
+
+    Args:
+        text: the text of the index.
+        first: offset of the first of the lines, which is the second line of the text.
+        count: number of lines.
+    """
+
+    def __init__(self, text: bytes, first: int, count: int) -> None:
+        self._text, self._first, self._count = text, first, count
+        self._found = count, len(text)
+        """Number of a line, and the offset where it begins."""
+
+    def __len__(self) -> int:
+        return self._count
+
+    def split(self) -> list[bytes]:
+        """Return all lines."""
+        return self._text.split(b"\n")[1:-1]
+
+    def __getitem__(self, wanted: int) -> bytes:
+        if not 0 <= wanted < self._count:
+            raise IndexError(wanted)
+        text, (number, begin) = self._text, self._found
+        if abs(wanted - number) > _FEW:
+            # Where it is if all are equally long.
+            guess = self._first + (len(text) - self._first) * wanted // self._count
+            begin = text.rfind(b"\n", 0, guess) + 1
+            number = text.count(b"\n", self._first, begin)
+        while number < wanted:
+            number, begin = number + 1, text.index(b"\n", begin) + 1
+        while number > wanted:
+            number, begin = number - 1, text.rfind(b"\n", 0, begin - 1) + 1
+        self._found = number, begin
+        return text[begin : text.index(b"\n", begin)]
+
+
 class ShardIndex:
     """The members of each sample of a shard.
 
@@ -85,7 +128,12 @@ class ShardIndex:
     """
 
     def __init__(
-        self, lines: list[bytes] | None = None, url: str = "", rule: KeyRule = first_dot, *, escaped: bool = False
+        self,
+        lines: list[bytes] | _Lines | None = None,
+        url: str = "",
+        rule: KeyRule = first_dot,
+        *,
+        escaped: bool = False,
     ) -> None:
         # Text takes a tenth of the memory of tuples.
         self._lines = [] if lines is None else lines
@@ -94,6 +142,12 @@ class ShardIndex:
 
     def __len__(self) -> int:
         return len(self._lines)
+
+    def _all(self) -> list[bytes]:
+        """Return all lines."""
+        if isinstance(self._lines, _Lines):
+            self._lines = self._lines.split()
+        return self._lines
 
     def line(self, number: int) -> str:
         """Return the line of a sample as it is in the text."""
@@ -147,7 +201,7 @@ class ShardIndex:
         """Return an index, verified before, with only what is needed to read these samples."""
         self.check()
         kept = {near for number in numbers for near in (number - 1, number)}
-        lines = [line if number in kept else b"" for number, line in enumerate(self._lines)]
+        lines = [line if number in kept else b"" for number, line in enumerate(self._all())]
         index = ShardIndex(lines, self._url, self._rule, escaped=self._escaped)
         index._is_good = index._has_good_keys = True
         return index
@@ -163,7 +217,8 @@ class ShardIndex:
         """
         if self._has_good_keys:
             return
-        lines = self._lines if near is None else self._lines[max(0, near - 1) : near + 2]
+        numbers = () if near is None else range(max(0, near - 1), min(len(self), near + 2))
+        lines = self._all() if near is None else [self._lines[number] for number in numbers]
         last = (line.rsplit(b" ", 4)[-4:] for line in lines)
         try:
             keys = {name[: -1 - len(field)] for field, _, _, name in last}
@@ -182,7 +237,7 @@ class ShardIndex:
         if self._is_good:
             return
         keys, end = set[bytes](), 0
-        for number, line in enumerate(self._lines):
+        for number, line in enumerate(self._all()):
             try:
                 key, end = _key_and_end(line, end, self._rule, self._escaped)
                 if key in keys:
@@ -203,7 +258,7 @@ class ShardIndex:
         words = (
             b"%b %d %d %b" % (self._word(each.field), each.offset, each.size, self._word(each.name)) for each in members
         )
-        self._lines.append(b" ".join(words))
+        self._all().append(b" ".join(words))
 
     def add_words(self, words: bytes, base: int) -> None:
         """Add the next sample of the shard.
@@ -217,11 +272,11 @@ class ShardIndex:
         each[1::4] = [b"%d" % (int(offset) + base) for offset in each[1::4]]
         if not self._escaped and _RAW_BLANK.search(words):
             self._escape()
-        self._lines.append(b" ".join([_escaped(word) for word in each] if self._escaped else each))
+        self._all().append(b" ".join([_escaped(word) for word in each] if self._escaped else each))
 
     def _escape(self) -> None:
         self._escaped = True
-        self._lines = [line.replace(b"%", b"%25") for line in self._lines]
+        self._lines = [line.replace(b"%", b"%25") for line in self._all()]
 
     def _word(self, text: str) -> bytes:
         word = text.encode("utf-8", "surrogateescape")
@@ -230,7 +285,7 @@ class ShardIndex:
     def encode(self) -> bytes:
         """Return the text of the index."""
         version = _ESCAPED if self._escaped else _DALI
-        return b"".join(line + b"\n" for line in (b"%b %d" % (version, len(self)), *self._lines))
+        return b"".join(line + b"\n" for line in (b"%b %d" % (version, len(self)), *self._all()))
 
 
 def _escaped(word: bytes) -> bytes:
@@ -267,16 +322,16 @@ def unchecked_index(text: bytes, url: str, rule: KeyRule = first_dot) -> ShardIn
     Raises:
         DataError: the text is not an index, or is cut.
     """
-    first, newline, rest = text.partition(b"\n")
-    match = _FIRST_LINE.fullmatch(first)
+    end = text.find(b"\n")
+    match = _FIRST_LINE.fullmatch(text, 0, max(0, end))
     if match is None:
         raise DataError(_NO_FIRST, url=url, hint=ANEW)
-    lines = rest.split(b"\n")
-    if lines.pop() or not newline:
+    if not text.endswith(b"\n"):
         raise DataError("its last line has no end, so it was cut", url=url, hint=ANEW)
-    if len(lines) != int(match[2]):
-        raise DataError(f"its first line counts {int(match[2])} samples, and {len(lines)} follow", url=url, hint=ANEW)
-    return ShardIndex(lines, url, rule, escaped=match[1] == _ESCAPED)
+    count = text.count(b"\n", end + 1)
+    if count != int(match[2]):
+        raise DataError(f"its first line counts {int(match[2])} samples, and {count} follow", url=url, hint=ANEW)
+    return ShardIndex(_Lines(text, end + 1, count), url, rule, escaped=match[1] == _ESCAPED)
 
 
 def _key_and_end(line: bytes, before: int, rule: KeyRule, escaped: bool) -> tuple[bytes, int]:

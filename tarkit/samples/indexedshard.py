@@ -545,7 +545,7 @@ def open_indexed(
         return None
     rule = key_rule(rule)
     try:
-        text = read_whole(index_url(url), compression=None)
+        text = _whole(index_url(url))
     except MissingInputError:
         return None
     except StreamError as error:
@@ -584,6 +584,16 @@ def is_last_damaged(packed: PackedFile, index: ShardIndex) -> bool:
     except CompressionError:
         return True
     return False
+
+
+def _whole(url: str) -> bytes:
+    """Return all of a file; of a local one, by one read of just its size."""
+    if (file := open_local(url)) is not None:
+        with file:
+            data = file.read()
+            if not file.is_changed():
+                return data
+    return read_whole(url, compression=None)
 
 
 def check_end(file: RangedFile | OpenFile | PackedFile, index: ShardIndex, rule: KeyRule) -> None:

@@ -38,7 +38,7 @@ from tarkit.names.outputnames import index_url
 from tarkit.readers.reader import Shard, Task, TaskShard, shards_of
 from tarkit.readers.tar import TarDataReader
 from tarkit.samples import indexedshard, indexing
-from tarkit.samples.index import ShardIndex, build_index, decode_index, publish_index
+from tarkit.samples.index import ShardIndex, build_index, decode_index, publish_index, unchecked_index
 from tarkit.samples.indexedshard import open_indexed
 from tarkit.samples.sample import Sample, last_dot
 from tarkit.trainers.shardlist import NoIndexError
@@ -659,8 +659,30 @@ def test_of_a_shard_that_is_opened_the_end_is_read_once(shard: str, monkeypatch:
 
     monkeypatch.setattr(os, "pread", noted)
     assert open_indexed(shard, check=False) is not None
-    assert len(reads) == 4, "the index and its end; the last header, and the end of the shard"
-    assert reads[2][1] == 512 and reads[3] == (begin, end - begin)
+    assert reads[0] == (0, os.path.getsize(index_url(shard)))
+    assert reads[1][1] == 512 and reads[2:] == [(begin, end - begin)], "the last header, and the end of the shard"
+
+
+@given(st.lists(st.integers(0, 200), min_size=1, max_size=60), st.data())
+def test_a_line_of_an_index_that_is_not_split(lengths: list[int], data: st.DataObject) -> None:
+    lines = [b"x" * length for length in lengths]
+    text = b"v1.2 %d\n" % len(lines) + b"".join(line + b"\n" for line in lines)
+    for number in data.draw(st.lists(st.integers(0, len(lines) - 1), max_size=9)):
+        index = unchecked_index(text, "a.idx")
+        assert index.line(number).encode() == lines[number]
+        assert [index.line(near).encode() for near in range(number, len(lines))] == lines[number:]
+        assert index.line(number).encode() == lines[number]
+    assert unchecked_index(text, "a.idx").encode() == text
+
+
+def test_an_index_is_split_when_a_second_sample_is_read(shard: str) -> None:
+    """The first batch of a data set reads one sample of most of its shards."""
+    opened = open_indexed(shard, check=False)
+    assert opened is not None
+    opened.take([57])
+    assert not isinstance(opened.index._lines, list)
+    opened.take([58])
+    assert isinstance(opened.index._lines, list)
 
 
 def test_the_last_sample_is_cut(shard: str) -> None:
