@@ -68,7 +68,7 @@ def has_index_name(url: str) -> bool:
 
 def is_packed_name(url: str) -> bool:
     """Return True if a shard of this name is compressed, and may have an index."""
-    return has_index_name(url) and not split_query(url)[0].endswith(SHARD_SUFFIX)
+    return not is_stream(url) and split_query(url)[0].endswith((*_ZST, *_GZ))
 
 
 def index_url(url: str) -> str:
