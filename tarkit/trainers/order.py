@@ -329,8 +329,7 @@ class Permutation:
     """
 
     def __init__(self, size: int, *words: object) -> None:
-        draw = Random(hash_of(*words)).random
-        self._drawn = list(starmap(draw, repeat((), size)))
+        self._size, self._seed = size, hash_of(*words)
         self.sorted: list[int] = []
         self._first = 0
         """Place of the first number that is sorted."""
@@ -345,17 +344,18 @@ class Permutation:
         return self._first <= first and end <= self._first + len(self.sorted)
 
     def _sort(self, first: int, end: int) -> None:
-        drawn, size = self._drawn, len(self._drawn)
+        # Drawn again for the whole: memory for the numbers of all lanes would take longer.
+        drawn = list(starmap(Random(self._seed).random, repeat((), self._size)))
         if not self.sorted:
             # The place of a number is about what was drawn for it: the standard deviation is at
             # most half of the root.
-            around = _DEVIATIONS * sqrt(size)
-            low, high = (first - around) / size, (end + around) / size
+            around = _DEVIATIONS * sqrt(self._size)
+            low, high = (first - around) / self._size, (end + around) / self._size
             near = [number for number, each in enumerate(drawn) if low <= each < high]
             self.sorted = sorted(near, key=drawn.__getitem__)
             self._first = len([each for each in drawn if each < low]) if low > 0 else 0
         if not self._has(first, end):
-            self.sorted, self._first, self._drawn = sorted(range(size), key=drawn.__getitem__), 0, []
+            self.sorted, self._first = sorted(range(self._size), key=drawn.__getitem__), 0
 
 
 def _digests(words: str, count: int) -> list[bytes]:
