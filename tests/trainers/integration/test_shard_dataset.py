@@ -592,3 +592,14 @@ def test_options_of_a_loader_are_those_of_a_dataloader() -> None:
     theirs = {*inspect.signature(DataLoader).parameters} - {"dataset", "num_workers"}
     refused = {"batch_size", "shuffle", "sampler", "batch_sampler", "drop_last"}
     assert theirs - refused == LoaderOptions.__optional_keys__
+
+
+def test_what_each_worker_needs_is_imported_before_they_are_forked(shards: str) -> None:
+    """PyTorch seeds NumPy in each worker, which would import its random numbers for that."""
+    program = (
+        "import sys; from tarkit.trainers.torch import ShardDataset; "
+        "loader = ShardDataset(sys.argv[1], batch=4).loader(1); before = 'numpy.random' in sys.modules; "
+        "next(iter(loader)); print(before, 'numpy.random' in sys.modules)"
+    )
+    found = subprocess.run([sys.executable, "-c", program, shards], capture_output=True, check=True, timeout=300)
+    assert found.stdout == b"False True\n"
