@@ -227,10 +227,10 @@ def identify(url: str) -> Identity:
     status = _status(path)
     if modes.S_ISDIR(status.st_mode):
         raise StreamError("is a directory, not a shard", url=path)
-    return identity_of(status)
+    return identity_of_status(status)
 
 
-def identity_of(status: os.stat_result) -> Identity:
+def identity_of_status(status: os.stat_result) -> Identity:
     """Return the identity of a file with this status."""
     return Identity(status.st_size, f"mtime-{status.st_mtime_ns}")
 

@@ -12,7 +12,7 @@ from tarkit.errors import DataError, LocatedError, MissingInputError, StreamErro
 from tarkit.names.url import display_name, local_path, reads_once
 from tarkit.store.cache import PartCache, range_part
 from tarkit.store.entries import Identity, check_same, identify
-from tarkit.store.local import identity_of, open_path
+from tarkit.store.local import identity_of_status, open_path
 from tarkit.store.ranges import Ranges
 from tarkit.store.read import reading
 from tarkit.store.registry import offered
@@ -178,7 +178,7 @@ class OpenFile(SeekableFile):
     def __init__(self, url: str, descriptor: int) -> None:
         self.url, self._descriptor = url, descriptor
         self.status = os.fstat(descriptor)
-        self.size, self.identity = self.status.st_size, identity_of(self.status)
+        self.size, self.identity = self.status.st_size, identity_of_status(self.status)
         super().__init__(self.size)
 
     def bytes_between(self, begin: int, end: int) -> bytes:

@@ -16,9 +16,9 @@ from typing import NamedTuple
 from tarkit.trainers.order import (
     BatchOrder,
     OrderSettings,
-    Permutation,
     Place,
     RunOrder,
+    ShuffledBlock,
     cut_runs,
     hash_of,
     shuffled_runs,
@@ -194,7 +194,7 @@ class _StreamOrder:
         self.is_tiny = self._samples < stretches * max(settings.run, _LEAST_RUN)
         """True if the stream has too few samples for lanes: a pass is then one stretch."""
         self._pass = lru_cache(maxsize=4)(self._begin_pass)
-        self.shuffled = lru_cache(maxsize=4 * stretches)(Permutation)
+        self.shuffled = lru_cache(maxsize=4 * stretches)(ShuffledBlock)
 
     def take(self, time: int, count: int, stretch: int, at: int) -> Iterator[Place]:
         """Yield consecutive samples of a lane of a batch.

@@ -30,7 +30,7 @@ first block of each stretch was a whole one; states of those have no checksum.
 """
 EQUALIZE = ("drop", "pad", "repeat")
 _DEVIATIONS = 4
-"""Numbers that are sorted on both sides of the first part of a permutation, in roots of its size.
+"""Numbers that are sorted on both sides of the first part of a block, in roots of its size.
 """
 _MOST_RUNS = 10**8
 _MOST_LANES = 1 << 20
@@ -252,12 +252,12 @@ class RunOrder(BatchOrder):
             yield from [begin + each for each in self._shuffled(lane, block).part(inside, inside + some)]
             at, count = at + some, count - some
 
-    def _shuffle(self, lane: int, block: int) -> Permutation:
+    def _shuffle(self, lane: int, block: int) -> ShuffledBlock:
         """Shuffle a block of a lane with random numbers that are equal in all Python releases."""
         settings = self.settings
         begin, end = settings.bounds_of_block(lane, block)
         size = min(end, self._lengths[lane]) - begin
-        return Permutation(size, settings.seed, self.epoch, "block", *divmod(lane, settings.turns), block)
+        return ShuffledBlock(size, settings.seed, self.epoch, "block", *divmod(lane, settings.turns), block)
 
     def _place(self, position: int) -> Place:
         filler = position >= self.samples and self.settings.equalize == "pad"
@@ -317,7 +317,7 @@ def shuffled_runs(runs: Sequence[tuple[int, int, int]], *words: object) -> list[
     return [runs[number] for number in sorted(range(len(runs)), key=digests.__getitem__)]
 
 
-class Permutation:
+class ShuffledBlock:
     """The numbers below ``size``, sorted by random numbers that follow from words.
 
     They are equal in all Python releases. The first part that is asked for is sorted with some

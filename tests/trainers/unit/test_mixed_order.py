@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tarkit.trainers import mixedorder
 from tarkit.trainers.mixedorder import MixtureOrder, ShuffledOrder, StratifiedOrder, StreamPart
-from tarkit.trainers.order import OrderSettings, Permutation, Place
+from tarkit.trainers.order import OrderSettings, Place, ShuffledBlock
 from tarkit.trainers.shares import Quotas
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "mixing.md").read_text("utf-8")
@@ -160,11 +160,11 @@ def test_a_stream_of_three_samples_is_half_of_each_batch(monkeypatch: pytest.Mon
     """Each of its passes costs a shuffle of three numbers, and not one for each lane."""
     shuffles: list[int] = []
 
-    def noted(size: int, *words: object) -> Permutation:
+    def noted(size: int, *words: object) -> ShuffledBlock:
         shuffles.append(size)
-        return Permutation(size, *words)
+        return ShuffledBlock(size, *words)
 
-    monkeypatch.setattr(mixedorder, "Permutation", noted)
+    monkeypatch.setattr(mixedorder, "ShuffledBlock", noted)
     order = order_of([[1000] * 10, [3]], [1280, 1280], OrderSettings(256, 0, 8))
     first, second = order.batch(0), order.batch(1)
     found = Counter(place.sample for place in second if order.stream_of(place) == 1)
@@ -186,7 +186,7 @@ def test_lanes_and_streams_do_not_begin_their_blocks_in_one_batch() -> None:
 def test_the_first_batch_of_a_rank_draws_its_lanes_only(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[int] = []
     monkeypatch.setattr(
-        mixedorder, "Permutation", lambda size, *words: (drawn.append(size), Permutation(size, *words))[1]
+        mixedorder, "ShuffledBlock", lambda size, *words: (drawn.append(size), ShuffledBlock(size, *words))[1]
     )
     order = order_of([[1000] * 40, [1000] * 20], [40_000, 20_000], OrderSettings(256, 0, 8, block=8000))
     order.rank_batch(0, 0, 8)

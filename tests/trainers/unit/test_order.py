@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tarkit.errors import UsageError
 from tarkit.trainers import order as module
-from tarkit.trainers.order import EpochOrder, OrderSettings, Permutation, Place, hash_of
+from tarkit.trainers.order import EpochOrder, OrderSettings, Place, ShuffledBlock, hash_of
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "order.md").read_text("utf-8")
 EXAMPLE = OrderSettings(6, seed=1, lanes=3, turns=2, run=4, block=4)
@@ -124,11 +124,11 @@ def test_lanes_do_not_begin_their_blocks_in_one_batch() -> None:
 
 
 @given(st.integers(1, 3000), st.integers(0, 99), st.data())
-def test_a_part_of_a_permutation_is_that_of_the_whole(size: int, seed: int, data: st.DataObject) -> None:
+def test_a_part_of_a_shuffled_block_is_that_of_the_whole(size: int, seed: int, data: st.DataObject) -> None:
     draw = Random(hash_of(seed, "block")).random
     drawn = [draw() for _ in range(size)]
     whole = sorted(range(size), key=drawn.__getitem__)
-    found = Permutation(size, seed, "block")
+    found = ShuffledBlock(size, seed, "block")
     for _ in range(3):
         first = data.draw(st.integers(0, size - 1))
         end = data.draw(st.integers(first, min(size, first + 20)))
@@ -138,9 +138,9 @@ def test_a_part_of_a_permutation_is_that_of_the_whole(size: int, seed: int, data
 @pytest.mark.parametrize("number", [0, 5000], ids=["first", "middle"])
 def test_the_first_batch_sorts_a_part_of_each_block(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """It waits for that; a process in the middle of an epoch has longer blocks."""
-    made: list[Permutation] = []
+    made: list[ShuffledBlock] = []
     monkeypatch.setattr(
-        module, "Permutation", lambda size, *words: (made.append(Permutation(size, *words)), made[-1])[1]
+        module, "ShuffledBlock", lambda size, *words: (made.append(ShuffledBlock(size, *words)), made[-1])[1]
     )
     order = EpochOrder([1000] * 1000, OrderSettings(64, lanes=8), 0)
     order.batch(number)
