@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import warmprogram
+
 from tarkit.k8s.podfields import substitute
 from tarkit.writer import TarWriter
 
@@ -85,10 +87,11 @@ def run_pods(cluster: Cluster, name: str, folder: Path) -> dict[int, int]:
                 here(each["value"]) if "value" in each else "1" if "CPUS" in each["name"] else str(index)
             )
         words = [here(substitute(each, env)) for each in (*container["command"], *container.get("args", ()))]
-        ended = subprocess.run(
-            words, env=env, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
-        )
-        codes[index], text = ended.returncode, ended.stdout.decode("utf-8", "replace")
+        if words[0] in ("tarkit", "tarproc") and warmprogram.can_run(env):
+            ended = warmprogram.run(words, folder, env, None)
+        else:
+            ended = subprocess.run(words, env=env, cwd=folder, capture_output=True, check=False)
+        codes[index], text = ended.returncode, (ended.stdout + ended.stderr).decode("utf-8", "replace")
         log = text if cluster.server is not None else None
         cluster.add_pod(name, index if is_indexed else None, code=codes[index], message=text[-2048:], log=log)
     if is_indexed:

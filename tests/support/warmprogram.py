@@ -49,9 +49,7 @@ def run(
     Args:
         given: standard input, else it is /dev/null.
     """
-    if not _started or _started[-1][0].poll() is not None:
-        _start()
-    helper, connection = _started[-1]
+    helper, connection = _running()
     (input_read, input_write), (out_read, out_write), (err_read, err_write) = (os.pipe() for _ in range(3))
     with tempfile.TemporaryFile() as request, ThreadPoolExecutor(3) as threads:
         request.write(json.dumps([[*words], str(folder), {**environment}]).encode())
@@ -70,6 +68,17 @@ def run(
             raise
         written.result()
         return subprocess.CompletedProcess(words, code, *(each.result() for each in texts))
+
+
+def parent() -> int:
+    """Process id of the process whose children the programs are."""
+    return _running()[0].pid
+
+
+def _running() -> tuple[subprocess.Popen[bytes], socket.socket]:
+    if not _started or _started[-1][0].poll() is not None:
+        _start()
+    return _started[-1]
 
 
 def _write(fd: int, data: bytes) -> None:

@@ -17,6 +17,12 @@ DOUBLE = "cat sample.cls sample.cls > x; mv x sample.cls"
 
 
 @pytest.fixture
+def run(spawn: Run) -> Run:
+    """Not in this process, since each run forks the shells of its commands from it."""
+    return spawn
+
+
+@pytest.fixture
 def shards(tmp_path: Path) -> list[Path]:
     """Three shards of four samples."""
     folder = tmp_path / "in"

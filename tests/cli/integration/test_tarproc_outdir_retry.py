@@ -16,6 +16,12 @@ BATCH = "for d in */; do {each}; done"
 
 
 @pytest.fixture
+def run(spawn: Run) -> Run:
+    """Not in this process, since each run forks the shells of its commands from it."""
+    return spawn
+
+
+@pytest.fixture
 def shards(tmp_path: Path) -> list[Path]:
     """Two shards of ten samples, k0 to k9; none fails in the first one."""
     folder = tmp_path / "in"

@@ -17,7 +17,7 @@ from waiting import wait_for
 SAMPLES = numbered(400, 5000)
 # The last sample waits to be killed: a run that is over, but for Python's own end, cannot be ended
 # in good order.
-FAILING = 'sleep 0.00$RANDOM; [ $(cat sample.cls) != 399 ] || sleep 1000; [ $RANDOM -gt 16000 ] || exit 4; : "{marker}"'
+FAILING = 'sleep 0.00$RANDOM; [ $(<sample.cls) != 399 ] || sleep 1000; [ $RANDOM -gt 16000 ] || exit 4; : "{marker}"'
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def _await(bench: Bench, count: int) -> None:
     wait_for(lambda: len(list(bench.path.glob("on-*"))) == count)
 
 
-ON = "touch ../../../run/on-$(cat sample.cls)"
+ON = ": > ../../../run/on-$(<sample.cls)"
 
 
 def listening(process: subprocess.Popen[bytes], seconds: float = 120.0) -> None:
@@ -197,6 +197,7 @@ def test_killed_at_random_moments(bench: Bench, marker: str) -> None:
 
 
 def test_killed_by_its_own_command(bench: Bench, marker: str) -> None:
+    bench.shard(SAMPLES[:9])
     process = bench.start("-c", f": {marker}; kill -9 $PPID; sleep 0.1", "in.tar", "-o", "out.tar")
     assert process.wait(120) == -9
     assert bench.leftovers() != []
@@ -207,6 +208,7 @@ def test_killed_by_its_own_command(bench: Bench, marker: str) -> None:
 def test_other_runs_are_left_alone(bench: Bench) -> None:
     """Cleaning up after the dead must not take from the living."""
     wait = f"{ON}; until [ -e ../../../run/go ]; do sleep 0.2; done"
+    bench.shard(SAMPLES[:40])
     slow = bench.start("-c", wait, "in.tar", "-o", "slow.tar", "-p", "4")
     _await(bench, 4)
     for _ in range(2):

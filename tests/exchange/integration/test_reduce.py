@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warmprogram
 from tarproc_support import contents, gone, tar_bytes
 
 from tarkit.exchange.exchange import Exchange, Result, TooManyFailedError
@@ -486,8 +487,8 @@ def test_an_interrupt_ends_the_commands(urls: list[str], tmp_path: Path) -> None
 
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [TARKIT, "reduce", *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=120)
+    done = warmprogram.run(["tarkit", "reduce", *words], folder, os.environ, None, 120)
+    return subprocess.CompletedProcess(words, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def test_the_verb(urls: list[str], tmp_path: Path) -> None:

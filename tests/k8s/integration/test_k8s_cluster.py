@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import importlib.util
 import json
 import os
 import signal
@@ -23,7 +24,9 @@ from tarkit.k8s.cluster.config import load_access
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.watching import Watching, run_states
 
-pytest.importorskip("kubernetes", reason="NO KUBERNETES CLIENT: pip install kubernetes")
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("kubernetes") is None, reason="NO KUBERNETES CLIENT: pip install kubernetes"
+)
 
 Answer = tuple[int, dict[str, str], bytes]
 

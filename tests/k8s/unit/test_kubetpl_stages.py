@@ -20,7 +20,6 @@ from tarkit.k8s.podfields import substitute
 from tarkit.k8s.settings import EXCHANGES, GENERATORS, Request, Settings, VerbCall
 from tarkit.k8s.templates import read_template, template_path
 
-models = pytest.importorskip("kubeflow_trainer_api.models", reason="NO MODELS TO JUDGE JOBSETS BY")
 OUT = "s3://b/out"
 PATTERN = "s3://b/a-{00..19}.tar"
 BASE = ("shuffle", "-n", "x", "-I", "i:1", PATTERN, "-O", OUT)
@@ -111,6 +110,7 @@ def test_the_same_as_a_jobset() -> None:
 
 
 def test_fields_of_the_jobset_are_known_to_the_client_of_kubeflow() -> None:
+    models = pytest.importorskip("kubeflow_trainer_api.models", reason="NO MODELS TO JUDGE JOBSETS BY")
     (made,) = documents(printed(*BASE, "--queue", "etl"))
     for document in (made, *read_template(template_path("jobset"))):
         found = models.JobsetV1alpha2JobSet.from_dict(document).to_dict()

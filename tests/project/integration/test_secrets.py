@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import os
-import subprocess
 import sys
 import tarfile
 import threading
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import warmprogram
 from httpserver import Fault, FaultServer
 from tarbuild import archive_of
 
@@ -79,25 +79,16 @@ def watched(folder: Path, *arguments: str, **more: str) -> Seen:
         "PATH": os.pathsep.join((BIN, os.environ.get("PATH", os.defpath))),
         **more,
     }
-    process = subprocess.Popen(
-        [f"{BIN}/{arguments[0]}", *arguments[1:]],
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+    parent = warmprogram.parent()
     argv: set[bytes] = set()
     ended = threading.Event()
-    # A child that was only forked shows the arguments that the user typed.
-    own = b""
-    while not own and process.poll() is None:
-        # The kernel shows none while the process becomes the program.
-        own = Path(f"/proc/{process.pid}/cmdline").read_bytes()
+    # The program, and a child that was only forked, show these arguments: not what the user typed.
+    while not (own := Path(f"/proc/{parent}/cmdline").read_bytes()):
+        """The kernel shows none while it becomes the program."""
 
     def watch() -> None:
         while not ended.wait(0.05):
-            for pid in descendants(process.pid):
+            for pid in descendants(parent):
                 try:
                     line = Path(f"/proc/{pid}/cmdline").read_bytes()
                 except OSError:
@@ -111,11 +102,11 @@ def watched(folder: Path, *arguments: str, **more: str) -> Seen:
     thread = threading.Thread(target=watch)
     thread.start()
     try:
-        stdout, stderr = process.communicate(timeout=300)
+        done = warmprogram.run(arguments, folder, environment, None)
     finally:
         ended.set()
         thread.join()
-    return Seen(process.returncode, stdout, stderr, argv)
+    return Seen(done.returncode, done.stdout, done.stderr, argv)
 
 
 def check(folder: Path, seen: Seen, allowed: bytes | None = None) -> None:

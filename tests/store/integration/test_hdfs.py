@@ -8,11 +8,11 @@ import json
 import os
 import random
 import re
-import shutil
 import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.parse
 import urllib.request
 import uuid
@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import warmprogram
+from waiting import wait_for
 
 from tarkit.errors import AlreadyPublishedError, MissingInputError, StreamError
 from tarkit.specs.shardspec import expand
@@ -33,7 +35,6 @@ from tarkit.store.retry import DEFAULT_RETRY, Retry
 if TYPE_CHECKING:
     from hdfs import Hdfs
 
-TARKIT = shutil.which("tarkit", path=os.path.dirname(sys.executable)) or "tarkit"
 PATIENT = Retry(attempts=1000, base=0.2, cap=0.5, timeout=20.0)
 SCHEMES = ("hdfs", "webhdfs")
 CANARY = "CANARY-7f3a9c"
@@ -73,18 +74,28 @@ def get(url: str) -> bytes:
         return b"".join(iter(lambda: stream.read(1 << 20), b""))
 
 
-def names(hdfs: Hdfs, folder: str) -> list[str]:
-    """What the NameNode itself lists, temporary files as well."""
+def names(hdfs: Hdfs, folder: str, *, missing: bool = False) -> list[str]:
+    """What the NameNode itself lists, temporary files as well.
+
+    Args:
+        missing: the folder may not be there yet.
+    """
     url = f"{hdfs.namenode_http}/webhdfs/v1{urllib.parse.quote(folder)}?op=LISTSTATUS&user.name=root"
-    with urllib.request.urlopen(url, timeout=120) as answer:
+    try:
+        answer = urllib.request.urlopen(url, timeout=120)
+    except urllib.error.HTTPError as error:
+        with error:
+            if missing and error.code == 404:
+                return []
+        raise
+    with answer:
         return sorted(item["pathSuffix"] for item in json.load(answer)["FileStatuses"]["FileStatus"])
 
 
 def tarkit(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [TARKIT, *map(str, arguments)]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=240, check=False, env={**os.environ, **environment}
-    )
+    words = ["tarkit", *map(str, arguments)]
+    done = warmprogram.run(words, os.getcwd(), {**os.environ, **environment}, None)
+    return subprocess.CompletedProcess(words, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 @pytest.mark.parametrize("writer", SCHEMES)
@@ -225,8 +236,13 @@ def test_put_and_get_of_a_folder_while_a_datanode_dies(mortal: Hdfs, folder: str
     for number in range(12):
         path = source / f"d{number % 3}" / f"shard-{number}.tar"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content(4_000_000, number))
-    killer = threading.Timer(0.6, mortal.kill_datanode, (1,))
+        path.write_bytes(content(2_000_000, number))
+
+    def kill_in_the_middle() -> None:
+        wait_for(lambda: names(mortal, f"{folder}/d0", missing=True))
+        mortal.kill_datanode(1)
+
+    killer = threading.Thread(target=kill_in_the_middle)
     killer.start()
     done = tarkit("put", "-p", 3, source, mortal.webhdfs + folder)
     killer.join()

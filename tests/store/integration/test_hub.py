@@ -10,12 +10,12 @@ import os
 import random
 import re
 import subprocess
-import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import warmprogram
 from httpserver import Fault
 from hubserver import TOKEN, Hub
 
@@ -33,7 +33,6 @@ from tarkit.store.waits import Workers
 REPOSITORY = "datasets/org/name"
 NAME = f"hf://{REPOSITORY}"
 FAST = Retry(base=0.0)
-PROGRAMS = Path(sys.executable).parent
 
 
 def shard(number: int) -> bytes:
@@ -79,14 +78,9 @@ def get(url: str, retry: Retry = FAST) -> bytes:
 def run(hub: Hub, program: str, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
     """A program with the Hub as its endpoint, and no token but one that is given here."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HUGGING_FACE"))}
-    return subprocess.run(
-        [str(PROGRAMS / program), *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env={**kept, "HF_ENDPOINT": hub.url, "HF_HOME": "/nonexistent", **environment},
-    )
+    words, variables = [program, *map(str, arguments)], {"HF_ENDPOINT": hub.url, "HF_HOME": "/nonexistent"}
+    done = warmprogram.run(words, os.getcwd(), {**kept, **variables, **environment}, None, 120)
+    return subprocess.CompletedProcess(words, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def test_a_spec_is_resolved_once_to_a_commit_which_everything_names(hub: Hub, commit: str) -> None:

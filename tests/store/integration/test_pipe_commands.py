@@ -132,19 +132,17 @@ def test_last_three_lines_of_stderr_are_in_the_error() -> None:
     assert str(caught.value).endswith("exit status 1: no such bucket49998 | no such bucket49999 | no such bucket50000")
 
 
-@pytest.mark.slow
-def test_2000_opens_leave_no_zombie() -> None:
-    """Twice as many as the files that a process may have open."""
+def test_opens_leave_no_zombie_and_no_open_file() -> None:
     ways: tuple[Callable[[str], object], ...] = (to_the_end, stops_early)
     # Those of other tests, which may end meanwhile.
     others, files = children(), len(os.listdir("/proc/self/fd"))
-    for number in range(2000):
+    for number in range(300):
         if number % 5:
             ways[number % 2]("pipe:true")
         else:
             with pytest.raises(StreamError):
                 to_the_end("pipe:false")
-        if number % 100 == 0:
+        if number % 50 == 0:
             assert children() <= others
     assert children() <= others
     assert len(os.listdir("/proc/self/fd")) <= files

@@ -17,8 +17,13 @@ from tarkit.store.resume import Body, read_up_to
 from tarkit.store.retry import Dropped, Retry
 
 BLOCK = 24 << 20
-DATA = random.Random(7).randbytes(1 << 20) * 60
 PATH = "/a/b.tar"
+
+
+@pytest.fixture(scope="module")
+def data() -> bytes:
+    """60 MiB, in memory only while they are needed."""
+    return random.Random(7).randbytes(1 << 20) * 60
 
 
 class Cluster(HdfsClient):
@@ -141,29 +146,29 @@ def written(cluster: Cluster, data: bytes, step: int = 3 << 20) -> bytes:
         (-1, 5 << 20, -1, None, -1, None, 7 << 20),
     ],
 )
-def test_a_datanode_that_is_lost_when_a_block_begins_costs_a_copy(loses: tuple[int | None, ...]) -> None:
+def test_a_datanode_that_is_lost_when_a_block_begins_costs_a_copy(data: bytes, loses: tuple[int | None, ...]) -> None:
     cluster = Cluster(*loses)
-    assert written(cluster, DATA) == DATA
+    assert written(cluster, data) == data
     assert cluster.created == 1 + sum(lost is not None for lost in loses)
 
 
-def test_it_is_lost_before_the_end_of_a_small_file_is_known() -> None:
-    assert written(Cluster(1000, -1), DATA[:5000]) == DATA[:5000]
+def test_it_is_lost_before_the_end_of_a_small_file_is_known(data: bytes) -> None:
+    assert written(Cluster(1000, -1), data[:5000]) == data[:5000]
     assert written(Cluster(), b"") == b""
 
 
-def test_in_the_middle_of_a_block_it_is_an_error_with_a_way_on() -> None:
+def test_in_the_middle_of_a_block_it_is_an_error_with_a_way_on(data: bytes) -> None:
     cluster = Cluster(None, _TAIL + (6 << 20))
     with pytest.raises(TemporaryStreamError, match=r"^hdfs://c/a/b.tar, offset \d+: refused at a .* webhdfs") as raised:
-        written(cluster, DATA)
+        written(cluster, data)
     assert raised.value.exit_code == 75
     assert not cluster.files
 
 
-def test_when_no_other_datanode_takes_it_nothing_is_left() -> None:
+def test_when_no_other_datanode_takes_it_nothing_is_left(data: bytes) -> None:
     cluster = Cluster(*[-1] * 50)
     with pytest.raises(GivenUpError, match=r"webhdfs://.* failed after 8 attempts"):
-        written(cluster, DATA)
+        written(cluster, data)
     assert cluster.created == 9
     assert not cluster.files
 
@@ -176,7 +181,7 @@ def test_what_is_kept_in_memory_is_bounded() -> None:
     sink.discard()
 
 
-def test_an_error_of_the_copy_names_the_file_and_not_the_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_copy_names_the_file_and_not_the_copy(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(None, -1)
 
     def gone(path: str, offset: int, stop: int) -> Body:
@@ -184,15 +189,15 @@ def test_an_error_of_the_copy_names_the_file_and_not_the_copy(monkeypatch: pytes
 
     monkeypatch.setattr(cluster, "open", gone)
     with pytest.raises(MissingInputError, match=r"^hdfs://c/a/b.tar: no such file"):
-        written(cluster, DATA)
+        written(cluster, data)
     assert not cluster.files
 
 
-def test_a_copy_that_came_out_short_is_not_published(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_that_came_out_short_is_not_published(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(None, -1)
     monkeypatch.setattr(cluster, "open", lambda path, offset, stop: Part(b"short"))
     with pytest.raises(TemporaryStreamError, match="bytes were sent, but"):
-        written(cluster, DATA)
+        written(cluster, data)
     assert not cluster.files
 
 
@@ -201,8 +206,8 @@ def test_a_block_that_is_not_replicated_yet_is_waited_for() -> None:
         raise_java("org.apache.hadoop.hdfs.server.namenode.NotReplicatedYetException", "Not yet: /a", "u", "u")
 
 
-def test_the_cluster_of_these_tests_gives_whole_blocks() -> None:
+def test_the_cluster_of_these_tests_gives_whole_blocks(data: bytes) -> None:
     cluster = Cluster()
     file = cluster.create("/x")
-    file.write(DATA[: BLOCK + 5])
-    assert read_up_to(cluster.open("/x", 0, cluster.status("/x").size), 2 * BLOCK) == DATA[:BLOCK]
+    file.write(data[: BLOCK + 5])
+    assert read_up_to(cluster.open("/x", 0, cluster.status("/x").size), 2 * BLOCK) == data[:BLOCK]
