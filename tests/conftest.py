@@ -122,8 +122,9 @@ def unit_tests_stay_inside(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def freed_memory() -> Iterator[None]:
-    """Return freed memory to the system after each file: it takes 70 ms to fork a process of 800 MB,
-    a tenth of that if it has 50.
+    """Return freed memory to the system after each file.
+
+    To fork a process of 800 MB takes 70 ms of processor time, and of 50 MB a tenth of that.
     """
     yield
     if hasattr(LIBC, "malloc_trim"):

@@ -71,9 +71,13 @@ def spawn() -> Callable[..., Result]:
 
     def spawn(program: str, *argv: str | Path, stdin: bytes | None = None, **options: Any) -> Result:
         environment = options.get("env", os.environ)
-        if options.keys() <= {"cwd", "env"} and warmprogram.can_run(environment):
+        # What is open here, but for subprocess.PIPE and the like.
+        out = options.get("stdout")
+        number = out.fileno() if hasattr(out, "fileno") else out
+        can_run = options.keys() <= {"cwd", "env", "stdout"} and (number is None or number >= 0)
+        if can_run and warmprogram.can_run(environment):
             words = [program, *map(str, argv)]
-            done = warmprogram.run(words, options.get("cwd", os.getcwd()), environment, stdin or b"")
+            done = warmprogram.run(words, options.get("cwd", os.getcwd()), environment, stdin or b"", stdout=number)
             return Result(done.returncode, done.stdout, done.stderr.decode())
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
         if "stdin_file" in options:

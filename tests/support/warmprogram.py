@@ -41,13 +41,20 @@ def can_run(environment: Mapping[str, str]) -> bool:
 
 
 def run(
-    words: Sequence[str], folder: str | Path, environment: Mapping[str, str], given: bytes | None, seconds: float = 300
+    words: Sequence[str],
+    folder: str | Path,
+    environment: Mapping[str, str],
+    given: bytes | None,
+    seconds: float = 300,
+    *,
+    stdout: int | None = None,
 ) -> subprocess.CompletedProcess[bytes]:
     """As subprocess.run(words, capture_output=True), of which the first is the name of a program of
     tarkit.
 
     Args:
         given: standard input, else it is /dev/null.
+        stdout: an open file to write to; nothing of it is returned then.
     """
     helper, connection = _running()
     (input_read, input_write), (out_read, out_write), (err_read, err_write) = (os.pipe() for _ in range(3))
@@ -55,7 +62,8 @@ def run(
         request.write(json.dumps([[*words], str(folder), {**environment}]).encode())
         request.seek(0)
         stdin = input_read if given is not None else os.open(os.devnull, os.O_RDONLY)
-        socket.send_fds(connection, [b"run"], [request.fileno(), stdin, out_write, err_write])
+        out = out_write if stdout is None else stdout
+        socket.send_fds(connection, [b"run"], [request.fileno(), stdin, out, err_write])
         for fd in {input_read, stdin, out_write, err_write}:
             os.close(fd)
         written = threads.submit(_write, input_write, given or b"")

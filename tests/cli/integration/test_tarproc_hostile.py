@@ -52,8 +52,8 @@ def test_100_megabytes_of_output(bench: Bench) -> None:
 
 def test_output_that_waits_is_in_the_window(bench: Bench) -> None:
     """While the first command is slow, what the others print does not pile up in memory."""
-    bench.shard(numbered(1500))
-    command = "read n < sample.cls || true; [ $n != 0 ] || sleep 2; printf %0120000d 0"
+    bench.shard(numbered(600))
+    command = "read n < sample.cls || true; [ $n != 0 ] || sleep 2; printf %0300000d 0"
     script = (
         "import resource, subprocess, sys\n"
         "subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True)\n"
