@@ -26,7 +26,7 @@ def feed_torch(settings: Settings) -> Result:
     """Undecoded samples of 64 B, 2 kB, 5 kB and 20 kB."""
     lines: list[Line] = []
     raw: dict[str, object] = {}
-    for size, count, bar in ((64, 8192, 5), (2000, 8192, 5), (5000, 4096, 5), (20_000, 2048, 0)):
+    for size, count in ((64, 8192), (2000, 8192), (5000, 4096), (20_000, 2048)):
         of_shard = count // 16 if settings.quick else count
         samples = _SHARDS * of_shard
         urls = indexed_shards(settings, _SHARDS, of_shard, size)
@@ -36,11 +36,11 @@ def feed_torch(settings: Settings) -> Result:
         what = f"an epoch of {samples:,} samples of {size:,} B"
         agree, amount = ("samples", "bytes", "keys"), (samples, "samples")
         names = list(_SIDES)
-        for ours in names[:2]:
-            if bar:
+        for ours, bar in zip(names[:2], (5, 4), strict=True):
+            if size < 20_000:
                 least = Bar(bar, at_least=True)
                 lines.append(compare(what, trials, ours, names[2], least, agree=agree, per_second=amount))
-            ceiling = None if bar else Bar(0.8, at_least=True)
+            ceiling = None if size < 20_000 else Bar(0.8, at_least=True)
             lines.append(compare(what, trials, ours, names[3], ceiling, agree=("samples", "bytes"), per_second=amount))
         raw[what] = raw_trials(trials)
     return Result(lines, raw)

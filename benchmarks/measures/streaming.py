@@ -31,8 +31,8 @@ def feed_streaming(settings: Settings) -> Result:
     raw: dict[str, object] = {}
     for what, text, bar in (
         ("epoch", f"an epoch of {samples:,} samples of {_SIZE} B", Bar(4, at_least=True)),
-        ("first", f"the first batch of {samples:,} samples, in a running process", Bar(0.5, at_least=False)),
-        ("resume", "... after resuming in the middle of them, in a running process", Bar(0.5, at_least=False)),
+        ("first", f"the first batch of {samples:,} samples, in a running process", Bar(0.25, at_least=False)),
+        ("resume", "... after resuming in the middle of them, in a running process", Bar(0.25, at_least=False)),
     ):
         sides = [
             Side(name, _run(environment, [word, path, what, str(samples)]))

@@ -92,7 +92,7 @@ class EpochOptions(SubsetOptions, total=False):
     max_errors: int | str
     cache: str | os.PathLike[str] | bool
     cache_size: int | None
-    ahead: int
+    ahead: int | None
 
 
 class SourceOptions(EpochOptions, total=False):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import multiprocessing.queues
 import os
 import sys
 from collections.abc import Iterator
@@ -42,8 +41,10 @@ def _begin_worker(process: int) -> None:
     """
     keep_all_freed_memory()
     gc.freeze()
+    from multiprocessing.queues import Queue  # which PyTorch has imported, and tarkit does not
+
     # It prints the error, and the loop would wait forever for what was not sent.
-    multiprocessing.queues.Queue._on_queue_feeder_error = staticmethod(_end_unsent)  # type: ignore[attr-defined]
+    Queue._on_queue_feeder_error = staticmethod(_end_unsent)  # type: ignore[attr-defined]
 
 
 def _end_unsent(error: Exception, message: object) -> None:
