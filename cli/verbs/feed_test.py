@@ -114,10 +114,10 @@ def _lines(report: FeedReport) -> Iterator[str]:
         alone = "" if stage.samples_per_second is None else f"{stage.samples_per_second:,.0f}"
         yield f"{name:<10}  {100 * stage.share:>17.1f} %  {alone:>21}".rstrip()
     yield ""
-    wanted = f"the workers had work for {report.processors_wanted or 0:.1f}"
-    if report.processors is None:
-        yield f"processors: {wanted} of {report.machine_processors}; epochs are too short to see how many were used"
+    if report.processors is None or report.processors_wanted is None:
+        yield f"processors: {report.machine_processors}; epochs are too short to see how many were used"
     else:
+        wanted = f"the workers had work for {report.processors_wanted:.1f}"
         yield f"processors: {report.processors:.1f} of {report.machine_processors} used; {wanted}"
     if report.limit is None:
         yield "limit: not known, as the workers made no batch in this time; take more --batches or --seconds"

@@ -82,10 +82,33 @@ def index_url(url: str) -> str:
     """
     if not has_index_name(url):
         reason = "only a shard whose name ends in .tar, .tar.zst, .tzst, .tar.gz or .tgz has an index"
-        hint = "" if is_stream(url) else f"; unpack it: tarkit cat {display_name(url)} -o OUT.tar"
-        raise UsageError(f"{display_name(url)}: {reason}{hint}")
+        raise UsageError(f"{display_name(url)}: {reason}{_shard_hint(url)}")
     path, query = split_query(url)
     return path.removesuffix(SHARD_SUFFIX) + INDEX_SUFFIX + query
+
+
+def _shard_hint(url: str) -> str:
+    """Return a hint for a name that is not that of a shard with an index."""
+    name, path = display_name(url), split_query(url)[0]
+    if is_stream(url):
+        return ""
+    if "." not in path.rpartition("/")[2]:  # most likely a folder
+        return f"; name the shards of a folder, such as '{name.rstrip('/')}/*.tar'"
+    if path.endswith(INDEX_SUFFIX):
+        return "; name the shard, not its index"
+    return f"; unpack it: tarkit cat {name} -o OUT.tar"
+
+
+def index_command(url: str, *, force: bool = False) -> str:
+    """Return the command that makes the index of a shard, as a hint.
+
+    An index cannot be written beside a shard that is read over http.
+    """
+    option, name = "--force " if force else "", display_name(url)
+    if scheme_of(url) not in ("http", "https"):
+        return f"tarkit index {option}{name}"
+    base = split_query(name)[0].rpartition("/")[2]
+    return f"tarkit index {option}{base} in the folder that the server serves"
 
 
 def has_written_index(url: str) -> bool:

@@ -31,7 +31,7 @@ from tarkit.errors import (
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar.headers import BLOCK, END_OF_ARCHIVE, expected_adler
 from tarkit.formats.tar.walk import READ_SIZE, VARYING, Archive
-from tarkit.names.outputnames import has_index_name, index_url, is_packed_name
+from tarkit.names.outputnames import has_index_name, index_command, index_url, is_packed_name
 from tarkit.names.url import display_name, local_path
 from tarkit.samples.index import IndexedMember, ShardIndex, as_text, unchecked_index
 from tarkit.samples.read import read_members
@@ -509,7 +509,7 @@ def _member(field_word: bytes, size_word: bytes, size_field: bytes) -> tuple[str
 
 def _stale(url: str, reason: str) -> StaleIndexError:
     index = display_name(index_url(url))
-    hint = f"make a new one: tarkit index --force {display_name(url)}"
+    hint = f"make a new one: {index_command(url, force=True)}"
     return StaleIndexError(f"{reason}, so {index} is stale", url=url, hint=hint)
 
 

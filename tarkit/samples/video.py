@@ -13,6 +13,10 @@ from tarkit.samples.mediafile import MediaFile
 _ROUNDING = 1e-6
 
 
+class VideoLibraryError(UsageError, ImportError):
+    """torchcodec is installed, and cannot be loaded."""
+
+
 class Frames(NamedTuple):
     """Decoded frames of a video.
 
@@ -93,6 +97,6 @@ def _decoders() -> Any:
     except (RuntimeError, OSError) as error:
         reason = "its FFmpeg libraries or its kind of torch are missing"
         hint = "install FFmpeg (apt-get install ffmpeg), and the torchcodec for this torch"
-        raise UsageError(
+        raise VideoLibraryError(
             f"video needs torchcodec, which is installed and cannot be loaded: {reason}; {hint}"
         ) from error

@@ -84,6 +84,8 @@ class BatchMaker:
         self._fields = None if fields is None else alternatives(fields)
         if self._fields == []:
             raise UsageError(f"fields is {fields!r}, which names no field")
+        if equalize != "pad" and ["__pad__"] in (self._fields or []):
+            raise UsageError(f"fields has __pad__, and equalize is {equalize!r}: samples have it with equalize='pad'")
         self._collate, self._equalize = collate, equalize
         self.counts_errors = counts_errors
         """True if samples that fail are counted, and batches may come with a list of them."""
@@ -300,6 +302,8 @@ class BatchMaker:
             return value
         try:
             return self._transform(value)
+        except ImportError:
+            raise  # a missing library is no failure of the sample, and would fail all of them
         except Exception as error:
             reason = f"transform raised {printable(repr(error))}"
             raise TransformError(reason, url=sample["__url__"], key=sample["__key__"]) from error

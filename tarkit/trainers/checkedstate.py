@@ -26,7 +26,11 @@ def check_state(state: Any) -> tuple[int, int]:
     """
     if not isinstance(state, Mapping):
         raise UsageError(f"this is not the state of a data set of shards, but a {type(state).__name__}")
-    if (version := state.get("version")) not in range(1, ORDER_VERSION + 1):
+    if "version" not in state:
+        names = ", ".join(map(printable, map(repr, state))) or "nothing"
+        what = "this is not the state of a data set of shards, which state_dict() of its loader returns"
+        raise UsageError(f"{what}: it has {names[:200]}")
+    if (version := state["version"]) not in range(1, ORDER_VERSION + 1):
         raise UsageError(f"version of the state is {printable(repr(version))}, and here it is {ORDER_VERSION}")
     epoch, number = (checked_number(f"{name} of the state", state.get(name)) for name in ("epoch", "next_batch"))
     try:

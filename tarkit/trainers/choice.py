@@ -135,9 +135,9 @@ class SampleChoice:
         if not missing:
             return
         shown = ", ".join(printable(repr(key)) for key in some) + ", …" * (missing > len(some))
-        reason = f"no sample has {counted(missing, 'key')} of keys=: {shown}"
+        reason = f"keys= has {counted(missing, 'key')} that no sample has: {shown}"
         if self._is_strict:
-            raise MissingInputError(reason, hint="on_missing_key='allow' takes the others")
+            raise MissingInputError(reason, hint="on_missing_key='allow' leaves them out")
         _log.warning("%s", reason)
 
 

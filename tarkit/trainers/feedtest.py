@@ -55,6 +55,7 @@ class FeedReport:
             measure it.
         processors_wanted: number that they could have used, by the time of all stages but fetching
             and idle. If fewer were used, they waited for the disk, or other programs were running.
+            None likewise.
         machine_processors: number of processors that this process may use.
     """
 
@@ -169,6 +170,7 @@ def _report(loader: EpochLoader, workers: int, epochs: int) -> FeedReport:
     alone = {stage: made / time for stage, time in spent.items() if time and stage != "idle"}
     stages = {stage: StageSpeed(time / whole, alone.get(stage)) for stage, time in spent.items()}
     seconds = total["seconds"]
+    is_long = seconds > _SHORT * epochs
     busy = sum(time for stage, time in spent.items() if stage not in ("fetching", "idle"))
     known = "batches samples bytes seconds first_batch_seconds samples_per_second megabytes_per_second waits limit"
     return FeedReport(
@@ -176,7 +178,7 @@ def _report(loader: EpochLoader, workers: int, epochs: int) -> FeedReport:
         epochs=epochs,
         **{name: total[name] for name in known.split()},
         stages=stages,
-        processors=worked["processor"] / seconds if seconds > _SHORT * epochs else None,
-        processors_wanted=busy / seconds if seconds else None,
+        processors=worked["processor"] / seconds if is_long else None,
+        processors_wanted=busy / seconds if is_long else None,
         machine_processors=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
     )

@@ -8,7 +8,7 @@ from contextlib import suppress
 from itertools import chain
 
 from tarkit.errors import DataError, MissingInputError, StreamError, TemporaryStreamError, UsageError
-from tarkit.names.outputnames import index_url
+from tarkit.names.outputnames import index_command, index_url
 from tarkit.names.url import display_name
 from tarkit.samples.index import count_of_index
 from tarkit.samples.indexedshard import IndexedShard
@@ -80,7 +80,7 @@ def without_index(url: str) -> NoIndexError:
         StreamError: there is an index, and the shard cannot be read.
         TemporaryStreamError: its store does not answer now.
     """
-    make = f"make it by tarkit index {display_name(url)}"
+    make = f"make it by {index_command(url)}"
     with suppress(MissingInputError):
         try:
             count_of_index(url)

@@ -75,7 +75,9 @@ class SkippedSamples:
             if len(self.listed) < MOST_LISTED:
                 self.listed.append(each)
         if self._limit.exceeded(self._failed, self._samples, at_end=True):
-            some = "; ".join(f"{each}: {each.reason}" for each in self.listed[:_MOST_SHOWN])
+            # The samples of a shard that cannot be opened have one reason.
+            reasons = dict.fromkeys(f"{each}: {each.reason}" for each in self.listed)
+            some = "; ".join(list(reasons)[:_MOST_SHOWN])
             count = (
                 f"{counted(self._failed, 'sample')} failed in the batches of this rank, and max_errors is {self._limit}"
             )

@@ -47,7 +47,7 @@ _SETTINGS = ("batch", "seed", "lanes", "turns", "run", "block", "equalize")
 _DEALT = ("version", "batch", "lanes", "turns")
 """Version and settings that may change from one epoch to the next."""
 _OTHERS = {
-    "shards": "the shards are others",
+    "shards": "the shards differ, in their names, order or numbers of samples",
     "subset": "other samples are chosen (keys=, where=, split=, subset())",
 }
 
@@ -326,7 +326,7 @@ class BatchSource:
         for name in ("version", *shards, *_SETTINGS):
             if state.get(name) != mine.get(name) and (number or name not in _DEALT):
                 found = printable(repr(state.get(name)))
-                what = _OTHERS.get(name) or f"{name} is {mine[name]!r}, and it has {found}"
+                what = _OTHERS.get(name) or f"{name} is {mine[name]!r}, and {found} in the state"
                 where = (
                     f", such as set_epoch({epoch + 1})" if self.mixture is None else f": at the end of epoch {epoch}"
                 )

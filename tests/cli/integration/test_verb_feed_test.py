@@ -63,8 +63,8 @@ def test_the_lines_of_a_report() -> None:
     assert repeated[0].endswith("; the first batches of 3 epochs took 0.25 s") and repeated[1].endswith(
         "a smaller --batch"
     )
-    unknown = "processors: the workers had work for 2.0 of 2; epochs are too short to see how many were used"
-    assert unknown in verb._lines(replace(REPORT, processors=None))
+    unknown = "processors: 2; epochs are too short to see how many were used"
+    assert unknown in verb._lines(replace(REPORT, processors=None, processors_wanted=None))
     assert list(verb._lines(replace(REPORT, limit=None)))[-1].startswith("limit: not known, as the workers made no")
     for limit in SHOWN:
         assert list(verb._lines(replace(REPORT, limit=limit)))[-1].startswith(f"limit: {SHOWN[limit]}; ")

@@ -99,7 +99,8 @@ def test_a_data_set_whose_index_or_shard_is_refused(server: FaultServer, path: P
     refused = Fault("status", status=403)
     index = server.put("a.idx", b"", always=refused)
     url = server.put("a.tar", path.read_bytes())
-    make = rf"if the shard has no index, make it by tarkit index {url}; else allow this process to read it"
+    where = "tarkit index a.tar in the folder that the server serves"
+    make = f"if the shard has no index, make it by {where}; else allow this process to read it"
     with pytest.raises(NoIndexError, match=rf"^{index}: the server answers 403 Forbidden; {make}$"):
         ShardMap(url)
     server.put("a.idx", build_index(str(path)).encode())

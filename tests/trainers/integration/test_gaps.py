@@ -424,6 +424,12 @@ def test_the_list_of_skipped_samples_is_bounded(monkeypatch: pytest.MonkeyPatch)
         samples.add(9, [skipped_sample("s.tar", None, UsageError("gone"))])
 
 
+def test_a_reason_of_several_samples_is_shown_once() -> None:
+    samples = SkippedSamples(Limit(2), 0, 100)
+    with pytest.raises(TooManyErrorsError, match=r"max_errors is 2; the first: s\.tar: gone; t\.tar: gone$"):
+        samples.add(0, [skipped_sample(url, None, UsageError("gone")) for url in ("s.tar", "s.tar", "t.tar")])
+
+
 @needs_torch
 def test_a_limit_of_failed_samples_of_workers(broken: str) -> None:
     """It is for all workers together; and for each where torchdata reads the data set."""

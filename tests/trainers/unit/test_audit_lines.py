@@ -99,13 +99,16 @@ def test_no_value_of_a_line_gives_a_traceback(
     ends_in_one_line(path, lines, shards)
 
 
+NO_STATE = "this is not the state of a data set of shards, which state_dict() of its loader returns"
+
+
 @pytest.mark.parametrize(
     ("kind", "change", "message"),
     [
         ("audit", {"rank": -1}, "line 1 is damaged: rank is -1; it must be a whole number from 0 on"),
         ("audit", {"rank": 1}, "line 1 is damaged: rank is 1, and world is 1"),
         ("begin", {"at": None}, "line 2 is damaged: at is None; it must be a number of seconds"),
-        ("begin", {"begin": {}}, "line 2 is damaged: version of the state is None, and here it is 3"),
+        ("begin", {"begin": {}}, f"line 2 is damaged: {NO_STATE}: it has nothing"),
         ("batch", {"worker": "x"}, "line 3 is damaged: worker is 'x'; it must be a whole number from 0 on"),
         ("batch", {"batch": [0]}, "line 3 is damaged: batch is [0]; it must be the numbers of an epoch and a batch"),
         ("batch", {"batch": [7, 0]}, "line 3 is damaged: its batch does not come after a line that begins its epoch"),

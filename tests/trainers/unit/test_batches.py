@@ -15,6 +15,7 @@ from trainshards import program_of, write_shards
 
 import tarkit
 from tarkit.errors import DecodeError, UsageError
+from tarkit.extras import MissingExtraError
 from tarkit.samples.codecs import decode_field
 from tarkit.samples.images import quick_decoder
 from tarkit.trainers.arrays import columns
@@ -108,7 +109,7 @@ def test_another_batch_begins_with_an_epoch(shards: str, equalize: str) -> None:
     next(running)
     then = loader(shards, batch=8, equalize=equalize)
     with pytest.raises(
-        UsageError, match=r"^the state is of another order: batch is 8, and it has 6; .* set_epoch\(1\)$"
+        UsageError, match=r"^the state is of another order: batch is 8, and 6 in the state; .* set_epoch\(1\)$"
     ):
         then.load_state_dict(first.state_dict())
     list(running)
@@ -121,12 +122,41 @@ def test_another_batch_begins_with_an_epoch(shards: str, equalize: str) -> None:
 def test_a_state_of_an_earlier_version_is_of_another_order_within_an_epoch(shards: str) -> None:
     each = loader(shards)
     state = with_checksum({**each.state_dict(), "version": 1})
-    with pytest.raises(UsageError, match=r"another order: version is 3, and it has 1; it can .* as set_epoch\(1\)$"):
+    with pytest.raises(UsageError, match=r"order: version is 3, and 1 in the state; it can .* as set_epoch\(1\)$"):
         each.load_state_dict(with_checksum({**state, "next_batch": 2}))
     each.load_state_dict(with_checksum({**state, "epoch": 3}))
     assert each.state_dict() == with_checksum({**state, "epoch": 3, "version": 3})
     with pytest.raises(UsageError, match=r"^version of the state is 4, and here it is 3$"):
         each.load_state_dict({**state, "version": 4})
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ({}, "nothing"),
+        ({"model": 1, "loader": {}}, "'model', 'loader'"),
+    ],
+)
+def test_what_is_no_state_is_named(shards: str, state: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=f"^this is not the state of a .* returns: it has {message}$"):
+        loader(shards).load_state_dict(state)
+
+
+@pytest.mark.parametrize("error", [MissingExtraError("video", "video"), ImportError("no module")])
+def test_a_library_that_transform_lacks_is_not_counted_as_failed_samples(shards: str, error: ImportError) -> None:
+    def lacking(row: tuple[Any, ...]) -> Any:
+        if row[0] == "0-3":
+            raise error
+        return row
+
+    with pytest.raises(ImportError) as found:
+        list(loader(shards, transform=lacking, on_error="count", max_errors="100%"))
+    assert found.value is error
+
+
+def test_fillers_are_marked_only_in_batches_that_are_filled(shards: str) -> None:
+    with pytest.raises(UsageError, match=r"^fields has __pad__, and equalize is 'drop': .* equalize='pad'$"):
+        loader(shards, fields="cls __pad__")
 
 
 def test_a_source_goes_to_another_process(shards: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,8 +220,8 @@ def test_columns() -> None:
         ({"next_batch": -1}, "next_batch of the state is -1"),
         ({"next_batch": 1.5}, "next_batch of the state is 1.5"),
         ({"next_batch": 11}, "next_batch of the state is 11, and epoch 0 has 10 batches"),
-        ({"batch": "6"}, "the state is of another order: batch is 6, and it has '6'; it can change"),
-        ({"turns": 10**12}, "the state is of another order: turns is 1, and it has 1000000000000; it"),
+        ({"batch": "6"}, "the state is of another order: batch is 6, and '6' in the state; it can change"),
+        ({"turns": 10**12}, "the state is of another order: turns is 1, and 1000000000000 in the state; it"),
     ],
 )
 def test_states_that_cannot_be(shards: str, change: dict[str, Any], message: str) -> None:

@@ -204,8 +204,8 @@ def test_a_stream_is_added_and_another_is_not_used_any_more() -> None:
     [
         ({"epoch_size": 64}, "epoch_size is 64, and was 63; streams and amounts can change where an epoch begins"),
         ({"stratified": False}, "stratified is False, and was True; streams and amounts can change where"),
-        ({"seed": 2}, "seed is 2, and it has 1"),
-        ({"batch": 12}, "batch is 12, and it has 6; it can change where an epoch begins: at the end of epoch 0"),
+        ({"seed": 2}, "seed is 2, and 1 in the state"),
+        ({"batch": 12}, "batch is 12, and 6 in the state; it can change where an epoch begins: at the end of epoch 0"),
     ],
 )
 def test_settings_hold_within_an_epoch(change: dict[str, Any], message: str) -> None:

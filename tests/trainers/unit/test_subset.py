@@ -173,7 +173,7 @@ WRONG: dict[str, tuple[dict[str, Any], type[TarkitError], str]] = {
     "key": (
         {"keys": ["0-3", "x", "y"]},
         MissingInputError,
-        "no sample has 2 keys of keys=: 'x', 'y'; on_missing_key='allow' takes",
+        "keys= has 2 keys that no sample has: 'x', 'y'; on_missing_key='allow' leaves",
     ),
     "not a key": ({"keys": [3]}, UsageError, "3 is not a key, which is a text"),
     "no keys": ({"on_missing_key": "allow"}, UsageError, "on_missing_key= goes with keys="),
@@ -237,7 +237,7 @@ def test_a_function_that_raises_names_the_sample(shards: str) -> None:
 def test_keys_that_may_be_missing(shards: str, caplog: pytest.LogCaptureFixture) -> None:
     samples = ShardMap(shards, keys=["0-3", *map(str, range(5))], on_missing_key="allow")
     assert keys_of(samples) == ["0-3"]
-    assert caplog.messages == ["no sample has 5 keys of keys=: '0', '1', '2', …"]
+    assert caplog.messages == ["keys= has 5 keys that no sample has: '0', '1', '2', …"]
 
 
 @pytest.mark.parametrize(
