@@ -68,8 +68,6 @@ def _counted(named: tuple[str, str]) -> tuple[ManifestShard, str]:
         raise
     except (MissingInputError, StreamError):
         # Stores that do not report what is missing refuse access to it.
-        with suppress(StreamError):
-            identify(shard)  # the shard itself may be missing
         raise without_index(shard) from None
 
 
@@ -77,10 +75,13 @@ def without_index(url: str) -> NoIndexError:
     """Return the error for a shard without an index, or with one to which access is refused.
 
     Raises:
+        MissingInputError: the shard does not exist either.
         StreamError: there is an index, and the shard cannot be read.
         TemporaryStreamError: its store does not answer now.
     """
     make = f"make it by {index_command(url)}"
+    with suppress(StreamError):
+        identify(url)
     with suppress(MissingInputError):
         try:
             count_of_index(url)

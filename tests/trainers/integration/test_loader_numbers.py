@@ -146,6 +146,7 @@ def test_a_data_set_is_read_for_some_batches_or_some_time(shards: str) -> None:
     report = feed_test(shards, batch=BATCH, fields="__key__ cls", decode="rgb8", batches=2 * BATCHES + 3)
     complete(report)
     assert report.batches == 2 * BATCHES + 3 and report.stages["decoding"].share > 0
+    assert (report.processors is None) == (report.processors_wanted is None)
     report = feed_test(shards, batch=BATCH, seconds=0.05)
     complete(report)
     assert report.seconds <= 300

@@ -241,6 +241,9 @@ def test_nothing_but_the_manifest_is_read_to_open_it(folder: Path) -> None:
     assert (len(samples), samples[0]) == (8, first)
     with pytest.raises(UsageError, match=r"s-2\.tar has no index .*s-2\.idx: make it by tarkit index .*s-2\.tar$"):
         samples[7]
+    os.unlink(folder / "s-2.tar")
+    with pytest.raises(MissingInputError, match=r"s-2\.tar: no such file$"):
+        ShardMap(manifest)[7]
 
 
 @pytest.mark.parametrize("wrong", [4, 6])
