@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import http.client
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 from email.message import Message
@@ -31,7 +32,10 @@ from tarkit.store.place import Entry, Identity, RawReader
 from tarkit.store.resume import Body, Origin, ResumingReader, check_size, read_part, read_up_to
 from tarkit.store.retry import DEFAULT_RETRY, Dropped, Retry
 
+_log = logging.getLogger(__name__)
 _SKIP = 1024 * 1024
+_WARNED: set[str] = set()
+"""Servers of which a warning was logged."""
 
 
 class _Decoded:
@@ -137,6 +141,7 @@ def range_of_origin(
     with suppress(_NotInParts):
         return read_part(origin_of(stop), start, stop, size, retry)
     origin = origin_of(None)
+    _warn_of_whole_files(server_of(origin.name))
     # The first answer identifies the object; its body is not waited for.
     whole = open_origin(origin, retry)
     try:
@@ -148,6 +153,17 @@ def range_of_origin(
     finally:
         whole.close()
     return read_part(origin, start, stop, size, retry)
+
+
+def _warn_of_whole_files(server: str) -> None:
+    """Log a warning once for a server that does not answer ranges."""
+    if server not in _WARNED:
+        _WARNED.add(server)
+        _log.warning(
+            "%s does not send parts of files (Range, with ETag or Last-Modified), so each part is read from the "
+            "beginning of its file, which is slow",
+            server,
+        )
 
 
 class HttpOrigin(Origin):

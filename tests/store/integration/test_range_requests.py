@@ -96,10 +96,14 @@ def test_files_that_cannot_be_opened(server: FaultServer) -> None:
 
 
 @pytest.mark.parametrize(("etag", "always"), [("", None), ('"1"', Fault("no-range"))])
-def test_a_server_without_ranges_or_marks(server: FaultServer, etag: str, always: Fault | None) -> None:
+def test_a_server_without_ranges_or_marks(
+    server: FaultServer, etag: str, always: Fault | None, caplog: pytest.LogCaptureFixture
+) -> None:
     ranges = Ranges(server.put("a.bin", CONTENT, etag=etag, always=always))
     assert ranges.identity.size == len(CONTENT)
     check(ranges)
+    warning = "does not send parts of files"
+    assert [warning in each and server.host in each for each in caplog.messages] == [True]  # once
 
 
 def test_redirects_are_followed_for_each_range(server: FaultServer) -> None:
