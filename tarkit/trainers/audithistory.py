@@ -20,7 +20,6 @@ _MOST = 1 << 62
 """All numbers of a line are below it."""
 _SAMPLE = r"\d{1,18}\.\d{1,18}[-*]?"
 _SAMPLES = re.compile(f"{_SAMPLE}(?: {_SAMPLE})*", re.ASCII)
-_DIGEST = re.compile("[0-9a-f]{16}")
 
 
 class AuditPoint(NamedTuple):
@@ -154,8 +153,8 @@ def _check(line: Mapping[str, Any], *, is_first: bool) -> None:
         raise ValueError("samples and keys are of different numbers of samples")
     if kind == "begin":
         state = line["begin"]
-        check_state(state)
         _check_values({"subset": "0" * 16, **state}, _OF_STATE)
+        check_state(state)
         for name in parsed_streams(state["streams"]) if "streams" in state else ():
             name.encode("utf-8", "surrogateescape")  # as for its order
 
@@ -199,7 +198,8 @@ _RULES: Mapping[str, _Rules] = {
     "used": {"used": _POINT, **_AT},
 }
 """For each first name of a line, a check of its values, and what they must be."""
-_OF_STATE: _Rules = {name: (_matches(_DIGEST), "16 hexadecimal digits") for name in ("shards", "subset")}
+_DIGEST = _matches(re.compile("[0-9a-f]{16}")), "16 hexadecimal digits"
+_OF_STATE: _Rules = {"version": _NUMBER, "shards": _DIGEST, "subset": _DIGEST}
 
 
 def launches_of(begins: Iterable[AuditBegin]) -> dict[tuple[AuditPoint, int], dict[int, float]]:

@@ -27,7 +27,7 @@ VERSION = 1
 SUFFIX = ".audit"
 TRAINING = "training.json"
 """Name of the file with the state with which the first process began."""
-_FIXED = ("kind", "shards", "subset", "version", "seed", "run", "block", "equalize")
+_FIXED = ("kind", "shards", "subset", "seed", "run", "block", "equalize")
 """Settings that are equal in all states of a training."""
 _SHOWN = {"kind": "data set", "shards": "digest of the shards", "subset": "digest of the chosen samples"}
 _DIGITS = 8

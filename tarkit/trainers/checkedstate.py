@@ -22,7 +22,7 @@ def check_state(state: Any) -> tuple[int, int]:
     """Check the version and checksum of a state, and return its epoch and its next batch.
 
     Raises:
-        UsageError: it is not a state, is of a later version, or was changed.
+        UsageError: it is not a state, is of another version of the order, or was changed.
     """
     if not isinstance(state, Mapping):
         raise UsageError(f"this is not the state of a data set of shards, but a {type(state).__name__}")
@@ -30,8 +30,9 @@ def check_state(state: Any) -> tuple[int, int]:
         names = ", ".join(map(printable, map(repr, state))) or "nothing"
         what = "this is not the state of a data set of shards, which state_dict() of its loader returns"
         raise UsageError(f"{what}: it has {names[:200]}")
-    if (version := state["version"]) not in range(1, ORDER_VERSION + 1):
-        raise UsageError(f"version of the state is {printable(repr(version))}, and here it is {ORDER_VERSION}")
+    if (version := state["version"]) != ORDER_VERSION:
+        hint = "resume with the version of tarkit that wrote it, or begin an epoch by set_epoch()"
+        raise UsageError(f"version of the state is {printable(repr(version))}, and here it is {ORDER_VERSION}; {hint}")
     epoch, number = (checked_number(f"{name} of the state", state.get(name)) for name in ("epoch", "next_batch"))
     try:
         is_whole = state.get("crc") == _checksum(state)

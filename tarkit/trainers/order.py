@@ -26,7 +26,7 @@ from tarkit.formats.tally import check_policy
 
 ORDER_VERSION = 3
 """Version of the order. In version 1, each epoch began with the first run; up to version 2, the
-first block of each stretch was a whole one; states of those have no checksum.
+first block of each stretch was a whole one.
 """
 EQUALIZE = ("drop", "pad", "repeat")
 _DEVIATIONS = 4

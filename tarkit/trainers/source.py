@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
 _LANES = 8
 _SETTINGS = ("batch", "seed", "lanes", "turns", "run", "block", "equalize")
-_DEALT = ("version", "batch", "lanes", "turns")
-"""Version and settings that may change from one epoch to the next."""
+_DEALT = ("batch", "lanes", "turns")
+"""Settings that may change from one epoch to the next."""
 _OTHERS = {
     "shards": "the shards differ, in their names, order or numbers of samples",
     "subset": "other samples are chosen (keys=, where=, split=, subset())",
@@ -323,7 +323,7 @@ class BatchSource:
             raise UsageError("the state is of a data set with weights, and this one has none")
         # Those of streams are compared stream by stream.
         shards = ("shards", "subset") if self.mixture is None else ()
-        for name in ("version", *shards, *_SETTINGS):
+        for name in (*shards, *_SETTINGS):
             if state.get(name) != mine.get(name) and (number or name not in _DEALT):
                 found = printable(repr(state.get(name)))
                 what = _OTHERS.get(name) or f"{name} is {mine[name]!r}, and {found} in the state"

@@ -108,7 +108,7 @@ NO_STATE = "this is not the state of a data set of shards, which state_dict() of
         ("audit", {"rank": -1}, "line 1 is damaged: rank is -1; it must be a whole number from 0 on"),
         ("audit", {"rank": 1}, "line 1 is damaged: rank is 1, and world is 1"),
         ("begin", {"at": None}, "line 2 is damaged: at is None; it must be a number of seconds"),
-        ("begin", {"begin": {}}, f"line 2 is damaged: {NO_STATE}: it has nothing"),
+        ("begin", {"begin": {}}, "line 2 is damaged: version is None; it must be a whole number from 0 on"),
         ("batch", {"worker": "x"}, "line 3 is damaged: worker is 'x'; it must be a whole number from 0 on"),
         ("batch", {"batch": [0]}, "line 3 is damaged: batch is [0]; it must be the numbers of an epoch and a batch"),
         ("batch", {"batch": [7, 0]}, "line 3 is damaged: its batch does not come after a line that begins its epoch"),
