@@ -7,7 +7,6 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cache, partial
-from hashlib import blake2b
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -16,7 +15,9 @@ from tarkit.names.url import display_name, name_of_shard
 from tarkit.samples.sample import KeyRule
 from tarkit.trainers.audithistory import AuditBegin
 from tarkit.trainers.auditlog import key_digest, list_name
+from tarkit.trainers.shardlist import digest_of_shards
 from tarkit.trainers.shardmap import ShardMap
+from tarkit.trainers.subset import digest_of_texts
 
 
 class ShardList(NamedTuple):
@@ -136,12 +137,12 @@ def read_shard_list(folder: str, state: Mapping[str, Any]) -> ShardList:
         shards = [(str(name), int(count)) for name, count in found["shards"]]
         streams = {str(name): int(count) for name, count in found.get("streams", {}).items()}
         chosen = list(map(str, found["chosen"])) if "subset" in state else None
-        counts = [count for _, count in shards]
-        words = [[name for name, _ in shards], counts, *([streams] if streams else [])]
-        text, digest = json.dumps(words), state["shards"]
-        if chosen is not None:  # of which the first digest is that of all samples
-            text, digest = "".join(f"{each}\n" for each in chosen), state["subset"]
-        if blake2b(text.encode(), digest_size=8).hexdigest() != digest:
+        names, counts = [name for name, _ in shards], [count for _, count in shards]
+        if chosen is None:
+            digest, right = digest_of_shards(names, counts, streams), state["shards"]
+        else:  # the digest of shards is that of all their samples, which the list does not have
+            digest, right = digest_of_texts(chosen), state["subset"]
+        if digest != right:
             raise ValueError("it is not the one of which its name is a digest")
         lengths = {len(shards), len(shards if chosen is None else chosen), sum(streams.values()) or len(shards)}
         if len(lengths) > 1 or min([*streams.values(), *counts]) < 0:

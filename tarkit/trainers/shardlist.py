@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from hashlib import blake2b
 from itertools import chain
 
 from tarkit.errors import DataError, MissingInputError, StreamError, TemporaryStreamError, UsageError
@@ -107,3 +109,15 @@ def check_listed(shard: IndexedShard, listed: ManifestShard, source: str) -> Non
         if wanted not in (None, found):
             hint = "make index and manifest anew: tarkit index --manifest; then open the data set again"
             raise DataError(f"it has {found} {what}, and {wanted} by {source}", url=shard.url, hint=hint)
+
+
+def digest_of_shards(names: Sequence[str], counts: Sequence[int], streams: Mapping[str, int] | None = None) -> str:
+    """Return the digest of shards for states, equal for a copy at a different place.
+
+    Args:
+        names: name of each shard without its folder.
+        counts: number of samples of each shard.
+        streams: number of shards of each stream, in their order; None or empty: no streams.
+    """
+    parts = [names, counts, *([streams] if streams else [])]
+    return blake2b(json.dumps(parts).encode(), digest_size=8).hexdigest()

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import copy
 import io
-import json
 import logging
 import os
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from hashlib import blake2b
 from itertools import accumulate
 from operator import index
 
 from tarkit.errors import DataError, TarkitError, UsageError, counted, printable
 from tarkit.names.keywords import Unpack, keywords_of
 from tarkit.names.outputnames import index_url
-from tarkit.names.url import display_name, name_of_shard
+from tarkit.names.url import display_name
 from tarkit.samples.sample import KeyRule, Sample, first_dot, key_rule
 from tarkit.store.cache import PartCache
 from tarkit.store.waits import Workers
@@ -205,12 +203,6 @@ class ShardMap:
     def all_counts(self) -> list[int]:
         """Number of samples of each shard, of which a subset may have only some."""
         return [shard.nsamples for shard, _ in self._listed]
-
-    @property
-    def digest(self) -> str:
-        """Digest of the shards with all samples, equal for a copy at a different place."""
-        shards = [[name_of_shard(url) for url in self.urls], self.all_counts]
-        return blake2b(json.dumps(shards).encode(), digest_size=8).hexdigest()
 
     def _found(self, choice: SampleChoice) -> Subset:
         """Return the samples that are chosen, from all indexes."""

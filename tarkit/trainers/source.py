@@ -6,12 +6,10 @@ It does not depend on a trainer's library.
 from __future__ import annotations
 
 import copy
-import json
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, cast
 
 from tarkit.errors import UsageError, printable
@@ -31,6 +29,7 @@ from tarkit.trainers.delivery import Delivery
 from tarkit.trainers.fetchplan import FetchPlan
 from tarkit.trainers.options import OF_SHARD_MAP, check_epoch_options, check_service_options, checked_ahead
 from tarkit.trainers.order import ORDER_VERSION, BatchOrder, EpochOrder, OrderSettings, rank_slots
+from tarkit.trainers.shardlist import digest_of_shards
 from tarkit.trainers.shardmap import ShardMap
 from tarkit.trainers.sharednumbers import checked_number, checked_seconds
 from tarkit.trainers.skipped import SkippedSamples
@@ -272,11 +271,11 @@ class BatchSource:
 
     @cached_property
     def _digest(self) -> str:
-        """Return a digest of the shards, and of the streams that have them."""
+        """Digest of the shards with all samples; of streams, with the chosen ones."""
+        names = [name for name, _ in self._shards]
         if self.mixture is None:
-            return self.samples.digest
-        shards = [[name for name, _ in self._shards], self.samples.counts, self.mixture.sizes]
-        return blake2b(json.dumps(shards).encode(), digest_size=8).hexdigest()
+            return digest_of_shards(names, self.samples.all_counts)
+        return digest_of_shards(names, self.samples.counts, self.mixture.sizes)
 
     @cached_property
     def _subset(self) -> str | None:

@@ -64,10 +64,7 @@ class Subset:
 
     def digest(self) -> str:
         """Return a digest, which is equal for equal samples."""
-        digest = blake2b(digest_size=8)
-        for numbers in self.numbers:
-            digest.update(f"{_as_text(numbers)}\n".encode())
-        return digest.hexdigest()
+        return digest_of_texts(map(_as_text, self.numbers))
 
     def part(self, numbers: range | slice) -> Subset:
         """Return the subset of the chosen samples with these numbers.
@@ -81,6 +78,14 @@ class Subset:
         wanted = _checked_range(numbers, sum(self.counts))
         ends = accumulate(self.counts)
         return Subset([_part(wanted, end - len(own), own) for end, own in zip(ends, self.numbers, strict=True)])
+
+
+def digest_of_texts(texts: Iterable[str]) -> str:
+    """Return the digest of a subset from its :meth:`Subset.texts`."""
+    digest = blake2b(digest_size=8)
+    for text in texts:
+        digest.update(f"{text}\n".encode())
+    return digest.hexdigest()
 
 
 def _checked_range(numbers: range | slice, count: int) -> range:
