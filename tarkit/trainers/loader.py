@@ -45,7 +45,7 @@ class EpochLoader:
         self.source = source
         self._numbers = LoopNumbers(workers, source.log_every)
         self._audit = source.audit_log()
-        self._counts = UseCounts()
+        self._counts = UseCounts(max(1, workers))
         self._last: Delivery | None = None
         """The batch that the loop uses now."""
         self._ended = False

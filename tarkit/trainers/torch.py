@@ -111,10 +111,9 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
         self._arguments = {name: value for name, value in given.items() if name not in OF_SHARD_MAP}
         if collate is None and fields is not None:
             collate = data.default_collate
-        # Epoch, its first batch, and whether it was begun. Workers of later epochs, and those that
-        # persist, see what the main process sets.
-        self._shared = SharedNumbers(3)
-        self._ended = SharedNumbers(1)
+        # Epoch, its first batch, whether it was begun, and how many iterations have ended.
+        # Workers of later epochs, and those that persist, see what the main process sets.
+        self._shared = SharedNumbers(4)
         self._process = os.getpid()
         self.placings = 0
         """Number of times that the caller has set where the next iteration begins."""
@@ -148,14 +147,14 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
         Args:
             begun: only a loader() or a state reads the position from now on.
         """
-        self._shared[:] = [checked_number("epoch", epoch), checked_number("first", first), begun]
+        self._shared[:3] = [checked_number("epoch", epoch), checked_number("first", first), begun]
 
     def ended(self) -> int:
-        found: int = self._ended[0]
+        found: int = self._shared[3]
         return found
 
     def end_iteration(self) -> None:
-        self._ended[0] += 1
+        self._shared[3] += 1
 
     def __iter__(self) -> BatchIterator:
         if self.service is not None or self.audit is not None:
@@ -227,12 +226,7 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
         """
         if self._process != os.getpid():
             self._process = os.getpid()
-            for numbers in (
-                self._shared,
-                self._ended,
-                self.maker.gaps,
-                *([self.mixture.begun] if self.mixture else []),
-            ):
+            for numbers in (self._shared, self.maker.gaps, *([self.mixture.begun] if self.mixture else [])):
                 numbers.part()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -371,15 +365,13 @@ class ShardLoader(EpochLoader):
             options = {"collate_fn": list, **options}
         if dataset.service is not None:
             warn_of_ranks()
-        if dataset.service is not None or dataset.audit is not None:
-            self._counts = UseCounts(max(1, num_workers))
         is_plain = dataset.service is None and dataset.audit is None and not dataset.maker.counts_errors
         if not is_plain and options.get("collate_fn") is not None:
             options = {**options, "collate_fn": partial(_collated, options["collate_fn"])}
         is_small = is_plain and options.get("collate_fn") is list and options.get("prefetch_factor") is None
-        self._workers, self._at_once = num_workers, batches_at_once(dataset) if num_workers and is_small else 1
+        self._at_once = batches_at_once(dataset) if num_workers and is_small else 1
         read = _Read(dataset, self._counts, self._numbers.shared, self._at_once)
-        self._loader: Iterable[Any] = data.DataLoader(read, num_workers=num_workers, **{**options, "batch_size": None})
+        self._loader: Any = data.DataLoader(read, num_workers=num_workers, **{**options, "batch_size": None})
 
     # Not attributes: in a cycle with the loader, persistent workers would be waited for.
     @property
@@ -414,7 +406,7 @@ class ShardLoader(EpochLoader):
         self._dataset.place(epoch, first, begun=True)
         self._dataset.begins = self._next
         batches = loader_batches(self._loader)
-        return batches if self._at_once == 1 else in_order(batches, self._workers)
+        return batches if self._at_once == 1 else in_order(batches, self._loader.num_workers)
 
     def _deliveries(self) -> Iterable[Delivery]:
         return loader_batches(self._loader)
