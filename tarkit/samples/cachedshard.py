@@ -66,7 +66,7 @@ def open_cached(
     def fetch() -> bytes:
         text = beside.read(0, part.size)
         found.append(decode_index(text, display_name(beside.url), rule))
-        check_end(packed or RangedFile(url, ranges=shard, least=_END), found[0], rule)
+        check_end(packed or RangedFile(shard, least=_END), found[0], rule)
         return text
 
     # The end of a shard is compared with its index before the index is kept; the key rule decides

@@ -617,8 +617,7 @@ def _why_stale(file: RangedFile | OpenFile | PackedFile, index: ShardIndex, rule
         last = index[len(index) - 1][-1]
         if _ends_plainly(file, last.offset - BLOCK, end):
             return None
-        file.seek(last.offset - BLOCK)
-        header = file.read(BLOCK)
+        header = file.read_at(last.offset - BLOCK, BLOCK)
         try:
             Archive(file.read, "", Tally(), in_sample(rule)).verified(header)
         except DataError:
@@ -648,10 +647,7 @@ def _ends_plainly(file: RangedFile | OpenFile | PackedFile, header: int, end: in
     """
     if file.size - end > _PIECE:
         return False
-    file.seek(header)
-    block = file.read(BLOCK)
-    file.seek(end)
-    rest = file.read(_PIECE)
+    block, rest = file.read_at(header, BLOCK), file.read_at(end, _PIECE)
     return _is_regular(block) and len(rest) == file.size - end >= len(END_OF_ARCHIVE) and rest == bytes(len(rest))
 
 

@@ -118,7 +118,7 @@ def open_packed(url: str, decoded: DecodedFrames | None = None, cache: PartCache
         TemporaryStreamError: the file cannot be read now.
     """
     ranges = Ranges(url)
-    file = RangedFile(url, least=_END, ranges=ranges, cache=cache)
+    file = RangedFile(ranges, least=_END, cache=cache)
     is_zst = compression_for_name(split_query(url)[0]) == "zst"
     table = read_table(file, url) if is_zst else None
     frames = ZstdFrames(table) if table is not None else _frames_beside(url, file.size, is_zst, cache)
@@ -135,14 +135,12 @@ def read_table(file: RangedFile, url: str) -> FrameTable | None:
     Raises:
         CompressionError: the table is damaged.
     """
-    file.seek(max(0, file.size - _END))
-    end = file.read(_END)
+    end = file.read_at(file.size - _END, _END)
     length = size_of_table(end)
     if length is None:
         return None
     if len(end) < length <= file.size:
-        file.seek(file.size - length)
-        end = file.read(length)
+        end = file.read_at(file.size - length, length)
     try:
         return decode_table(end[-length:], file.size - length)
     except ValueError as error:
@@ -154,7 +152,7 @@ def _frames_beside(url: str, size: int, is_zst: bool, cache: PartCache | None) -
     name = seek_url(url)
     try:
         ranges = Ranges(name)
-        beside = RangedFile(name, least=_END, ranges=ranges, cache=cache)
+        beside = RangedFile(ranges, least=_END, cache=cache)
     except MissingInputError:
         raise _without_table(url, is_zst) from None
     except StreamError as error:
@@ -163,14 +161,10 @@ def _frames_beside(url: str, size: int, is_zst: bool, cache: PartCache | None) -
         # Some stores answer "forbidden" for a missing object.
         raise _without_table(url, is_zst, f", or it may not be read ({error.reason})") from None
 
-    def read(at: int, count: int) -> bytes:
-        beside.seek(at)
-        return beside.read(count)
-
     try:
         if is_zst:
-            return ZstdFrames(decode_table(read(0, beside.size), size))
-        points = decode_points(read, beside.size, size)
+            return ZstdFrames(decode_table(beside.read_at(0, beside.size), size))
+        points = decode_points(beside.read_at, beside.size, size)
         return GzipFrames(points, lambda at, count: ranges.read(at, at + count))
     except (ValueError, struct.error) as error:
         hint = f"make it anew: tarkit index --force {display_name(url)}"

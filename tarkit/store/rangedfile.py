@@ -105,10 +105,9 @@ class RangedFile(SeekableFile):
     """A seekable file over range requests.
 
     Args:
-        url: path or URL of the file.
+        file: path or URL of the file, or the file if it is open already.
         stop: offset where the wanted part ends; no byte after it is requested. None: all of it.
-        least: smallest size of one request in bytes; None: ``BLOCK``.
-        ranges: the file, if it is open already.
+        least: smallest size of one request in bytes.
         cache: cache that keeps each range that is read, if the identity of the file is known.
 
     Attributes:
@@ -126,20 +125,18 @@ class RangedFile(SeekableFile):
 
     def __init__(
         self,
-        url: str,
+        file: str | Ranges,
         stop: int | None = None,
-        least: int | None = None,
-        ranges: Ranges | None = None,
+        least: int = BLOCK,
         cache: PartCache | None = None,
     ) -> None:
-        self.url = url
-        self._ranges = Ranges(url) if ranges is None else ranges
-        self.identity = self._ranges.identity
+        self._ranges = Ranges(file) if isinstance(file, str) else file
+        self.url, self.identity = self._ranges.url, self._ranges.identity
         if self.identity.size is None:
-            raise StreamError("its length is not known, so it cannot be read in parts", url=display_name(url))
+            raise StreamError("its length is not known, so it cannot be read in parts", url=display_name(self.url))
         self.size = self.identity.size
         super().__init__(self.size if stop is None else min(stop, self.size))
-        self._least = BLOCK if least is None else least
+        self._least = least
         self._cache = None if None in self.identity else cache
         self._block, self._block_at = b"", 0
 

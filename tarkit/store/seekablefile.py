@@ -40,6 +40,11 @@ class SeekableFile(io.RawIOBase):
         self._at += len(data)
         return data
 
+    def read_at(self, offset: int, size: int) -> bytes:
+        """Read at most ``size`` bytes from an offset on; the position is then behind them."""
+        self.seek(offset)
+        return self.read(size)
+
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         data = self.read(len(buffer))
         buffer[: len(data)] = data

@@ -54,12 +54,8 @@ def _zstd_seek(file: RangedFile, url: str) -> bytes | None:
         checked(ZstdFrames(table), url)
         return None
 
-    def read(at: int, count: int) -> bytes:
-        file.seek(at)
-        return file.read(count)
-
     try:
-        sizes = list(walk_frames(read, file.size))
+        sizes = list(walk_frames(file.read_at, file.size))
     except ValueError as error:
         raise CompressionError(str(error), url=display_name(url), hint=rewriting(url)) from None
     packed, unpacked = (list(accumulate(each, initial=0)) for each in zip(*sizes, strict=True))
@@ -68,9 +64,8 @@ def _zstd_seek(file: RangedFile, url: str) -> bytes | None:
     checksums: list[int] = []
     for number in range(len(sizes)):
         begin, stop = frames.packed_range(number, number)
-        file.seek(begin)
         try:
-            (content,) = frames.decode(file.read(stop - begin), number, number)
+            (content,) = frames.decode(file.read_at(begin, stop - begin), number, number)
         except ValueError as error:
             raise bad_table(url, f"its compressed content at {begin} to {stop} {error}") from None
         checksums.append(content_checksum(content) if content else 0)
@@ -89,9 +84,8 @@ def _gzip_seek(file: RangedFile, url: str) -> bytes:
     for first in range(0, len(points.table), _AT_ONCE):
         last = min(first + _AT_ONCE, len(points.table)) - 1
         begin, stop = frames.packed_range(first, last)
-        file.seek(begin)
         try:
-            checksums += map(crc32, frames.decode(file.read(stop - begin), first, last))
+            checksums += map(crc32, frames.decode(file.read_at(begin, stop - begin), first, last))
         except ValueError as error:
             raise bad_table(url, f"its compressed content at {begin} to {stop} {error}") from None
     checked(frames, url)
