@@ -38,7 +38,7 @@ from tarkit.trainers.streams import Stream, opened_specs, streams_of
 from tarkit.world import Consumer, consumer
 
 if TYPE_CHECKING:
-    from tarkit.trainers.mixture import MixedStream, Mixture
+    from tarkit.trainers.mixture import Mixture
     from tarkit.trainers.weighting import Weighting
 
 _LANES = 8
@@ -126,18 +126,15 @@ class BatchSource:
         self._limit = Limit.parse(str(max_errors))
         if on_error == "raise" and max_errors != 100:
             raise UsageError("max_errors= goes with on_error='count': without it, the first error ends the epoch")
+        used_lanes = math.gcd(checked_number("batch", batch, 1), _LANES) if lanes is None else lanes
+        self.settings = OrderSettings(batch, seed if shuffle else None, used_lanes, turns, run, block, equalize)
         if service is not None:
-            given = OrderSettings(batch, seed, lanes or 1, turns, run, block, equalize)
-            has_order = (
-                not shuffle or lanes is not None or given != OrderSettings(batch) or (rank, world) != (None, None)
-            )
-            check_service_options(streams, weights, on_error, has_order, audit)
+            has_order = lanes is not None or self.settings != OrderSettings(batch, lanes=used_lanes)
+            check_service_options(streams, weights, on_error, has_order or (rank, world) != (None, None), audit)
             rank, world = 0, 1
         self.audit = audit
         self.log_every = checked_seconds("log_every", log_every)
         self.service = ShardClient(service) if isinstance(service, str) else service
-        lanes = math.gcd(checked_number("batch", batch, 1), _LANES) if lanes is None else lanes
-        self.settings = OrderSettings(batch, seed if shuffle else None, lanes, turns, run, block, equalize)
         self.samples = _opened(urls, streams, rule=rule, cache=cache, cache_size=cache_size, run=run, subset=subset)
         chooses = self.samples.chosen is not None or any(value is not None for value in subset.values())
         if self.service is not None and chooses:
@@ -147,11 +144,7 @@ class BatchSource:
         self._plan: Mixture | Weighting | None = None
         """Plan of epochs that do not have each sample once; None: they do."""
         if streams is not None:
-            from tarkit.trainers.mixture import Mixture  # which few programs need
-
-            self._plan = self.mixture = Mixture(
-                self._mixed(streams, epoch_size), self.settings, epoch_size=epoch_size, stratified=stratified
-            )
+            self._plan = self.mixture = self._mixture_of(streams, epoch_size, stratified)
         if weights is not None:
             from tarkit.trainers.weighting import Weighting  # which few programs need
 
@@ -179,11 +172,12 @@ class BatchSource:
         if self.service is None:
             len(self)  # an epoch without a batch is an error here
 
-    def _mixed(self, streams: list[Stream], epoch_size: int | str | None) -> list[MixedStream]:
-        from tarkit.trainers.mixture import mixed_streams, stream_sizes
+    def _mixture_of(self, streams: list[Stream], epoch_size: int | str | None, stratified: bool) -> Mixture:
+        from tarkit.trainers.mixture import Mixture, mixed_streams, stream_sizes  # which few programs need
 
         chosen = None if self.samples.chosen is None else self.samples.chosen.texts()
-        return mixed_streams(streams, stream_sizes(streams, self.samples), self._shards, epoch_size, chosen)
+        parts = mixed_streams(streams, stream_sizes(streams, self.samples), self._shards, epoch_size, chosen)
+        return Mixture(parts, self.settings, epoch_size=epoch_size, stratified=stratified)
 
     @property
     def consumer(self) -> Consumer:
