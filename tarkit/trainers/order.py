@@ -30,12 +30,9 @@ first block of each stretch was a whole one.
 """
 EQUALIZE = ("drop", "pad", "repeat")
 _DEVIATIONS = 4
-"""Numbers that are sorted on both sides of the first part of a block, in roots of its size.
-"""
-_MOST_RUNS = 10**8
-_MOST_LANES = 1 << 20
-"""Largest number of lanes and runs, of which an order keeps data in memory: a damaged index or
-state must not fill it.
+"""Numbers sorted on both sides of the first part of a block, in square roots of its size."""
+_MOST_RUNS, _MOST_STRETCHES = 10**8, 1 << 20
+"""An order keeps data of each run and stretch; a damaged index or state must not fill the memory.
 """
 
 
@@ -79,8 +76,9 @@ class OrderSettings:
         object.__setattr__(self, "seed", None if self.seed is None else int(self.seed))
         if self.batch % self.lanes:
             raise UsageError(f"lanes is {self.lanes}; it must divide the batch, {self.batch}")
-        if self.lanes * self.turns > _MOST_LANES:
-            raise UsageError(f"lanes is {self.lanes} and turns is {self.turns}; their product can be {_MOST_LANES}")
+        if self.lanes * self.turns > _MOST_STRETCHES:
+            shown = f"lanes is {self.lanes} and turns is {self.turns}"
+            raise UsageError(f"{shown}; their product can be {_MOST_STRETCHES} at most")
         check_policy("equalize", self.equalize, EQUALIZE)
 
     def batches(self, samples: int) -> int:
@@ -237,27 +235,26 @@ class RunOrder(BatchOrder):
         while first < end:
             lane, at = divmod(first, self._share)
             count = min(self._share - at, end - first)
-            yield from self._in_lane(lane * self.settings.turns + turn, at + turns * self._share, count)
+            yield from self._in_stretch(lane * self.settings.turns + turn, at + turns * self._share, count)
             first += count
 
-    def _in_lane(self, lane: int, at: int, count: int) -> Iterable[int]:
-        """Yield the positions of the samples at some places of a lane and turn."""
-        start = self._starts[lane]
+    def _in_stretch(self, stretch: int, at: int, count: int) -> Iterable[int]:
+        """Yield the positions of the samples at some places of a stretch."""
+        start = self._starts[stretch]
         if self.settings.seed is None:
             yield from range(start + at, start + at + count)
             return
         while count:
-            block, begin, end = self.settings.block_of(lane, at)
+            block, begin, end = self.settings.block_of(stretch, at)
             inside, some, begin = at - begin, min(count, end - at), start + begin
-            yield from [begin + each for each in self._shuffled(lane, block).part(inside, inside + some)]
+            yield from [begin + each for each in self._shuffled(stretch, block).part(inside, inside + some)]
             at, count = at + some, count - some
 
-    def _shuffle(self, lane: int, block: int) -> ShuffledBlock:
-        """Shuffle a block of a lane with random numbers that are equal in all Python releases."""
+    def _shuffle(self, stretch: int, block: int) -> ShuffledBlock:
         settings = self.settings
-        begin, end = settings.bounds_of_block(lane, block)
-        size = min(end, self._lengths[lane]) - begin
-        return ShuffledBlock(size, settings.seed, self.epoch, "block", *divmod(lane, settings.turns), block)
+        begin, end = settings.bounds_of_block(stretch, block)
+        size = min(end, self._lengths[stretch]) - begin
+        return ShuffledBlock(size, settings.seed, self.epoch, "block", *divmod(stretch, settings.turns), block)
 
     def _place(self, position: int) -> Place:
         filler = position >= self.samples and self.settings.equalize == "pad"
