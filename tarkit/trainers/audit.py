@@ -250,7 +250,7 @@ class _EpochJudge:
 
 
 def _evidence(given: GivenBatch) -> tuple[list[tuple[int, int]], list[str], str]:
-    """Yield the evidence of a batch: its samples, their marks and the digests of their keys.
+    """Return the evidence of a batch: its samples, their marks and the digests of their keys.
 
     It is read from the logs again, since all of it would not fit in memory.
     """
