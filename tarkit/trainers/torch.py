@@ -117,8 +117,6 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
         self._process = os.getpid()
         self.placings = 0
         """Number of times that the caller has set where the next iteration begins."""
-        self.begins = 0, 0
-        """Epoch and batch with which a loader that is made now begins."""
         super().__init__(urls, batch=batch, fields=fields, decode=decode, collate=collate, **options)
 
     @property
@@ -126,6 +124,12 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
         """Epoch that is read now or next, from 0."""
         epoch: int = self._shared[0]
         return epoch
+
+    @property
+    def begins(self) -> tuple[int, int]:
+        """Epoch and batch with which a loader that is made now begins."""
+        epoch, first, begun, _ = self._shared[:]
+        return (epoch + 1, 0) if begun else (epoch, first)
 
     def set_epoch(self, epoch: int, first: int = 0) -> None:
         """Set the epoch of the next iteration, and its first batch.
@@ -139,7 +143,6 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
         self._part_ranks()
         self.placings += 1
         self.place(epoch, first)
-        self.begins = self.epoch, self._shared[1]
 
     def place(self, epoch: int, first: int, *, begun: bool = False) -> None:
         """Set the epoch and first batch, for loaders and iterators.
@@ -206,7 +209,7 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
     def loader(self, num_workers: int = 0, **options: Unpack[LoaderOptions]) -> ShardLoader:
         """Return a DataLoader whose iterations are the epochs, with a state to resume from.
 
-        It begins with the epoch after the last one that an earlier loader has begun.
+        It begins with the epoch after the last one that was begun.
 
         Args:
             num_workers: number of processes that read; 0: the batches are read in this process.
@@ -404,7 +407,6 @@ class ShardLoader(EpochLoader):
                 "loader's method"
             )
         self._dataset.place(epoch, first, begun=True)
-        self._dataset.begins = self._next
         batches = loader_batches(self._loader)
         return batches if self._at_once == 1 else in_order(batches, self._loader.num_workers)
 

@@ -182,6 +182,7 @@ def test_a_stateful_loader_reads_the_epoch_that_is_set(
         UsageError, match=r"epoch 2 is read a second time: call set_epoch\(\) before each iteration, or"
     ):
         list(loader)
+    assert keys(data.loader()) == epochs[3]
 
 
 @pytest.mark.parametrize("options", [{}, {"num_workers": 2, "persistent_workers": True}])
