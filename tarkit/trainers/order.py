@@ -104,27 +104,18 @@ class OrderSettings:
             raise UsageError(f"{samples} samples are more than {_MOST_RUNS} runs of {self.run}: take a larger run")
 
     def block_of(self, stretch: int, at: int) -> tuple[int, int, int]:
-        """Return the block of a place in a stretch: its number, first place and end.
+        """Return the block of a place in a stretch: its number, first place and end (exclusive).
 
         Args:
             stretch: number of the stretch, ``lane * turns + turn``.
             at: place in the stretch.
         """
-        block = (at - self._first_block(stretch)) // self.block + 1
-        return block, *self.bounds_of_block(stretch, block)
-
-    def bounds_of_block(self, stretch: int, block: int) -> tuple[int, int]:
-        """Return the first place of a block in a stretch, and its end (exclusive)."""
-        end = self._first_block(stretch) + block * self.block
-        return max(0, end - self.block), end
-
-    def _first_block(self, stretch: int) -> int:
-        """Return the number of samples in the first block of a stretch.
-
-        It grows from stretch to stretch: if all were equal, all stretches would begin each block
-        in the same batch, which then would need many remote samples at once.
-        """
-        return max(1, self.block * (stretch + 1) // (self.lanes * self.turns))
+        # It grows from stretch to stretch: if all were equal, all stretches would begin each block
+        # in the same batch, which then would need many remote samples at once.
+        first = max(1, self.block * (stretch + 1) // (self.lanes * self.turns))
+        block = (at - first) // self.block + 1
+        end = first + block * self.block
+        return block, max(0, end - self.block), end
 
     def check_world(self, world: int) -> None:
         """Check that a batch has a sample for each rank.
@@ -215,7 +206,7 @@ class RunOrder(BatchOrder):
         turns = (len(range(turn, self.batches, settings.turns)) for turn in range(settings.turns))
         self._lengths = [turn * self._share for turn in turns] * settings.lanes
         self._starts = [0, *accumulate(self._lengths)]
-        self._shuffled = lru_cache(maxsize=4 * settings.lanes * settings.turns)(self._shuffle)
+        self._shuffled = lru_cache(maxsize=4 * settings.lanes * settings.turns)(ShuffledBlock)
         unequal = 0 if settings.seed is None else abs(self.samples - self.batches * settings.batch)
         self._begin = epoch * unequal
         """Position in the sequence of runs where the epoch begins. If it always began with the
@@ -240,21 +231,17 @@ class RunOrder(BatchOrder):
 
     def _in_stretch(self, stretch: int, at: int, count: int) -> Iterable[int]:
         """Yield the positions of the samples at some places of a stretch."""
-        start = self._starts[stretch]
-        if self.settings.seed is None:
+        settings, start = self.settings, self._starts[stretch]
+        if settings.seed is None:
             yield from range(start + at, start + at + count)
             return
         while count:
-            block, begin, end = self.settings.block_of(stretch, at)
+            number, begin, end = settings.block_of(stretch, at)
+            size = min(end, self._lengths[stretch]) - begin
+            block = self._shuffled(size, settings.seed, self.epoch, "block", *divmod(stretch, settings.turns), number)
             inside, some, begin = at - begin, min(count, end - at), start + begin
-            yield from [begin + each for each in self._shuffled(stretch, block).part(inside, inside + some)]
+            yield from [begin + each for each in block.part(inside, inside + some)]
             at, count = at + some, count - some
-
-    def _shuffle(self, stretch: int, block: int) -> ShuffledBlock:
-        settings = self.settings
-        begin, end = settings.bounds_of_block(stretch, block)
-        size = min(end, self._lengths[stretch]) - begin
-        return ShuffledBlock(size, settings.seed, self.epoch, "block", *divmod(stretch, settings.turns), block)
 
     def _place(self, position: int) -> Place:
         filler = position >= self.samples and self.settings.equalize == "pad"
