@@ -99,9 +99,6 @@ def test_no_value_of_a_line_gives_a_traceback(
     ends_in_one_line(path, lines, shards)
 
 
-NO_STATE = "this is not the state of a data set of shards, which state_dict() of its loader returns"
-
-
 @pytest.mark.parametrize(
     ("kind", "change", "message"),
     [
