@@ -102,6 +102,8 @@ def _trees_end_here() -> Iterator[None]:
     gc.disable()
     yield
     tree_of.cache_clear()
+    # Its names are those of the trees, and each keeps the megabyte that it is in.
+    imports.cache_clear()
     gc.enable()
 
 
