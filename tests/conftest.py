@@ -209,6 +209,8 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+    if hasattr(LIBC, "malloc_trim"):
+        LIBC.malloc_trim(0)
 
 
 def _running(server: str, what: str, *arguments: Path) -> Iterator[str]:

@@ -21,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pytest
 import webhdfs_server
 from heldstart import held_start
 from httpserver import Fault as HttpFault
@@ -32,9 +33,18 @@ from tarproc_support import gone
 from waiting import on_this_machine, wait_for
 from webhdfs_server import Handler
 
-DATA = random.Random(4).randbytes((8 << 20) + 100_000)
-SMALL = DATA[:1000]
+DATA = b""
+"""A part of S3 and a rest, in memory only while the tests of this file run."""
+SMALL = random.Random(4).randbytes(1000)
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def large_content() -> Iterator[None]:
+    global DATA  # noqa: PLW0603 - each fork of a worker takes the longer the more it holds
+    DATA = random.Random(4).randbytes((8 << 20) + 100_000)
+    yield
+    DATA = b""
 
 
 class Hold:
@@ -164,21 +174,21 @@ def test_a_command_that_is_just_being_started_sees_no_end_of_its_input(tmp_path:
 # s3
 
 S3_PHASES = {
-    "look before": ("head", 1, SMALL),
-    "put": ("put", 1, SMALL),
-    "part": ("part", 1, DATA),
-    "complete": ("complete", 1, DATA),
+    "look before": "head",
+    "put": "put",
+    "part": "part",
+    "complete": "complete",
 }
 
 
 def s3_case(server: str, phase: str, folder: Path, number: signal.Signals) -> list[str]:
-    operation, count, data = S3_PHASES[phase]
+    operation = S3_PHASES[phase]
+    data = DATA if operation in ("part", "complete") else SMALL
     folder.mkdir()
     (folder / "a").write_bytes(data)
     hold = Hold()
-    passing = [Fault(operation, "pass") for _ in range(count - 1)]
     with s3_proxy(server) as proxy, s3_bucket_alone(server, proxy.endpoint) as s3:
-        proxy.faults += [*passing, Fault(operation, "pass", hook=hold)]
+        proxy.faults.append(Fault(operation, "pass", hook=hold))
         command = ["tarkit", "cat", "--raw", "a", "-o", s3.url("k")]
         found = problems_of(command, number, hold, folder, s3.environment)
         # What was held goes its way now, as it may in a network.

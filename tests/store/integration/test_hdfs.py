@@ -189,7 +189,10 @@ def mortal(hdfs: Hdfs) -> Iterator[Hdfs]:
     hdfs.revive()
 
 
-@pytest.mark.parametrize(("victim", "writers"), [(0, SCHEMES), (1, ("webhdfs",))])
+# In test_put_and_get_of_a_folder_while_a_datanode_dies it is the second one.
+@pytest.mark.parametrize(
+    ("victim", "writers"), [(0, SCHEMES), pytest.param(1, ("webhdfs",), marks=pytest.mark.elasticdl)]
+)
 def test_a_datanode_is_killed_in_mid_read_and_mid_write(
     mortal: Hdfs, folder: str, victim: int, writers: tuple[str, ...]
 ) -> None:

@@ -37,8 +37,17 @@ from tarkit.store.transfer import copy_all, copy_file, plan_copies
 pytestmark = pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
 CANARY = "c4n4ry-t0k3n-0815"
 PART = 5 << 20
-LARGE = random.Random(1).randbytes(2 * PART + 12_345)
-DATA = LARGE[: PART + 12_345]
+LARGE = DATA = b""
+"""Two parts and a rest, and one with it, in memory only while the tests of this file run."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def large_contents() -> Iterator[None]:
+    global LARGE, DATA  # noqa: PLW0603 - each fork of a worker takes the longer the more it holds
+    LARGE = random.Random(1).randbytes(2 * PART + 12_345)
+    DATA = LARGE[: PART + 12_345]
+    yield
+    LARGE = DATA = b""
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +95,7 @@ def read_all(url: str) -> bytes:
 # Without faults
 
 
-@pytest.mark.parametrize("size", [0, len(LARGE)])
+@pytest.mark.parametrize("size", [0, 2 * PART + 12_345])
 def test_what_is_read_back_is_what_was_written(s3: S3, size: int) -> None:
     with open_publish(s3.url("folder/a b+c.tar")) as out:
         write_in_pieces(out, LARGE[:size])
@@ -326,10 +335,12 @@ def test_an_upload_that_the_store_forgot_is_begun_anew(
     assert (done.error, bad_day.content("a") == DATA) == (None, True)
 
 
-SIZES = {"put": b"small", "complete": DATA}
+def content_for(request: str) -> bytes:
+    """What is published by this request, the last one of its way."""
+    return {"put": b"small", "complete": DATA}[request]
 
 
-@pytest.mark.parametrize("request_", SIZES)
+@pytest.mark.parametrize("request_", ["put", "complete"])
 def test_an_upload_that_was_answered_but_is_not_there_is_an_error(bad_day: S3, proxy: S3Proxy, request_: str) -> None:
     for before in (None, b"of before"):
         if before is not None:
@@ -338,22 +349,22 @@ def test_an_upload_that_was_answered_but_is_not_there_is_an_error(bad_day: S3, p
         proxy.faults[:] = [Fault(request_, 200, times=-1, body=b"<CompleteMultipartUploadResult/>")]
         said = "accepted the upload, but .* this name; failed"
         with pytest.raises(GivenUpError, match=said) as caught, opened(bad_day.url("a")) as out:
-            write_in_pieces(out, SIZES[request_])
+            write_in_pieces(out, content_for(request_))
         assert caught.value.exit_code == 75 and caught.value.answered
         assert bad_day.names() == ([] if before is None else ["a"])
         assert before is None or bad_day.content("a") == before
 
 
-@pytest.mark.parametrize("request_", SIZES)
+@pytest.mark.parametrize("request_", ["put", "complete"])
 @pytest.mark.parametrize("lie", [404, "stale"])
 def test_an_upload_that_shows_late_is_waited_for(bad_day: S3, proxy: S3Proxy, request_: str, lie: int | str) -> None:
     bad_day.client().put_object(Bucket=bad_day.bucket, Key=f"{bad_day.folder}/a", Body=b"of before")
     late = Fault("head", lie, times=3, code="NotFound")
     proxy.faults.append(Fault(request_, "pass", hook=lambda: proxy.faults.append(late)))
     with opened(bad_day.url("a")) as out:
-        write_in_pieces(out, SIZES[request_])
+        write_in_pieces(out, content_for(request_))
     assert late.times == 0
-    assert bad_day.content("a") == SIZES[request_]
+    assert bad_day.content("a") == content_for(request_)
 
 
 def test_an_answer_200_with_an_error_in_it_is_an_error(bad_day: S3, proxy: S3Proxy) -> None:
@@ -415,8 +426,9 @@ def test_random_schedules_leave_the_object_whole_or_absent(bad_day: S3, proxy: S
 # Only if there is none
 
 
-@pytest.mark.parametrize("data", [b"small", DATA], ids=["put", "parts"])
-def test_if_absent(s3: S3, data: bytes) -> None:
+@pytest.mark.parametrize("large", [False, True], ids=["put", "parts"])
+def test_if_absent(s3: S3, large: bool) -> None:
+    data = DATA if large else b"small"
     first = open_publish(s3.url("a"), if_absent=True)
     second = open_publish(s3.url("a"), if_absent=True)
     for out in (first, second):
@@ -430,9 +442,10 @@ def test_if_absent(s3: S3, data: bytes) -> None:
     assert s3.uploads() == []
 
 
-@pytest.mark.parametrize("data", [b"small", DATA], ids=["put", "parts"])
-def test_of_racing_publishers_exactly_one_wins(bad_day: S3, data: bytes) -> None:
-    for number in range(3):
+@pytest.mark.parametrize(("large", "races"), [(False, 3), (True, 2)], ids=["put", "parts"])
+def test_of_racing_publishers_exactly_one_wins(bad_day: S3, large: bool, races: int) -> None:
+    data = DATA if large else b"small"
+    for number in range(races):
         url = bad_day.url(f"{number}")
         outcomes: list[str] = []
         gate = threading.Barrier(4, timeout=120)
