@@ -371,7 +371,12 @@ class ShardLoader(EpochLoader):
         is_plain = dataset.service is None and dataset.audit is None and not dataset.maker.counts_errors
         if not is_plain and options.get("collate_fn") is not None:
             options = {**options, "collate_fn": partial(_collated, options["collate_fn"])}
-        is_small = is_plain and options.get("collate_fn") is list and options.get("prefetch_factor") is None
+        is_small = (
+            is_plain
+            and dataset.maker.stays_bytes
+            and options.get("collate_fn") is list  # and so the same for a message as for its batches
+            and options.get("prefetch_factor") is None
+        )
         self._at_once = batches_at_once(dataset) if num_workers and is_small else 1
         read = _Read(dataset, self._counts, self._numbers.shared, self._at_once)
         self._loader: Any = data.DataLoader(read, num_workers=num_workers, **{**options, "batch_size": None})

@@ -527,6 +527,9 @@ def test_an_audit_wants_the_loader_of_the_data_set(shards: str, tmp_path: Path) 
     from torchdata.stateful_dataloader import StatefulDataLoader
 
     assert {*dataset(shards).loader(1, collate_fn=len)} == {dataset(shards).settings.batch}
+    for workers in (0, 2):
+        (first, *_) = dataset(shards, fields="cls", collate=tuple).loader(workers, collate_fn=list)
+        assert isinstance(first, list)
     images, *_ = dataset(shards, fields="cls", decode="rgb", audit=tmp_path).loader(1, collate_fn=len)
     assert images == 1
     # Last: a worker that is forked while torch's failed loader is alive ends that, too, and may
