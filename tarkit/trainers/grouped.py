@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 from tarkit.names.outputnames import is_packed_name
@@ -24,14 +25,17 @@ def batches_at_once(source: BatchSource) -> int:
     """Return how many batches of unchanged bytes a message may have: 1 MiB, but at most 8.
 
     It is one for remote and compressed shards, where a batch may take long. The first shard that
-    has samples tells their size.
+    has samples tells their size; of several streams, the largest size decides.
     """
     samples = source.samples
-    first = next((at for at, count in enumerate(samples.counts) if count), None)
-    if first is None or samples.shards.remote or any(map(is_packed_name, samples.urls)):
+    if samples.shards.remote or any(map(is_packed_name, samples.urls)):
         return 1
-    mean = (identify(samples.urls[first]).size or _SIZE) / samples.counts[first]
-    return max(1, min(_MOST, round(_SIZE * source.consumer.world / (mean * source.settings.batch))))
+    streams = [len(samples.urls)] if source.mixture is None else source.mixture.sizes.values()
+    shards, mean = zip(samples.urls, samples.counts, samples.all_counts, strict=True), 0.0
+    for size in streams:
+        found = [(url, count) for url, chosen, count in islice(shards, size) if chosen][:1]
+        mean = max([mean, *((identify(url).size or _SIZE) / count for url, count in found)])
+    return max(1, min(_MOST, round(_SIZE * source.consumer.world / (max(1, mean) * source.settings.batch))))
 
 
 class GroupedBatches(Iterator[tuple[int, list[Any]]]):

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from trainshards import write_shards
 
-from tarkit.trainers.grouped import GroupedBatches, in_order
+from tarkit.trainers.grouped import GroupedBatches, batches_at_once, in_order
+from tarkit.trainers.source import BatchSource
+from tarkit.trainers.streams import Stream
 
 
 class Numbers(Iterator[int]):
@@ -77,3 +81,16 @@ def test_no_message_is_asked_for_before_it_is_needed(workers: int, at_once: int,
         begun += min(workers * sizes[needed], taken - begun)
         needed += workers
     assert asked == sizes[: len(asked)] and needed - workers < len(asked) <= needed
+
+
+def test_the_stream_with_the_largest_samples_decides_on_the_size_of_a_message(tmp_path: Path) -> None:
+    small = write_shards(tmp_path, [0, 200], name="small")
+    large = write_shards(tmp_path, [0, 9], lambda shard, number: {"bin": bytes(100_000)}, name="large")
+
+    def most(*urls: str) -> int:
+        streams = [Stream(url, name=url) for url in urls]
+        return batches_at_once(BatchSource(streams if urls[1:] else urls[0], batch=4))
+
+    assert (most(small), most(large), most(small, large), most(large, small)) == (8, 3, 3, 3)
+    one_of_ten = BatchSource(BatchSource(large, batch=1).samples.subset(slice(None, None, 9)), batch=1)
+    assert batches_at_once(one_of_ten) == 8, "the samples that are left out have no part in the size"
