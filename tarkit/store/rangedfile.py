@@ -107,7 +107,7 @@ class RangedFile(SeekableFile):
     Args:
         file: path or URL of the file, or the file if it is open already.
         stop: offset where the wanted part ends; no byte after it is requested. None: all of it.
-        least: smallest size of one request in bytes.
+        least: smallest size of one request in bytes; None: ``BLOCK``.
         cache: cache that keeps each range that is read, if the identity of the file is known.
 
     Attributes:
@@ -127,7 +127,7 @@ class RangedFile(SeekableFile):
         self,
         file: str | Ranges,
         stop: int | None = None,
-        least: int = BLOCK,
+        least: int | None = None,
         cache: PartCache | None = None,
     ) -> None:
         self._ranges = Ranges(file) if isinstance(file, str) else file
@@ -136,7 +136,7 @@ class RangedFile(SeekableFile):
             raise StreamError("its length is not known, so it cannot be read in parts", url=display_name(self.url))
         self.size = self.identity.size
         super().__init__(self.size if stop is None else min(stop, self.size))
-        self._least = least
+        self._least = BLOCK if least is None else least
         self._cache = None if None in self.identity else cache
         self._block, self._block_at = b"", 0
 
