@@ -130,7 +130,8 @@ def test_a_pod_is_killed_after_its_time_of_grace(tmp_path: Path) -> None:
         pod = LocalPod("p", process, str(tmp_path / "log"), watchdog, 0.0)
         wait_for((tmp_path / "up").exists)
         pod.terminate(10.0)
-        wait_for((tmp_path / "term").exists)
+        # The shell opens it before it writes.
+        wait_for(lambda: (tmp_path / "term").exists() and (tmp_path / "term").read_text() != "")
         assert pod.poll(14.9) is None
         pod.terminate(14.9)  # changes nothing
         wait_for(lambda: pod.poll(15.0) == 137)
