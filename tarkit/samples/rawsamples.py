@@ -87,7 +87,6 @@ def raw_samples(
     tally = Tally() if tally is None else tally
     seen: dict[str, int] = {}
     key: str | None = None
-    members = 0
     with open_read(url) as stream:
         archive = _HoldingArchive(stream.read, stream.name, in_sample(rule), tally, globals_seen, None)
         for name, content, offset in archive.members():
@@ -105,7 +104,7 @@ def raw_samples(
                 if (reason := skip_reason(name, rule)) is not None:
                     tally.skip(reason)
                     continue
-            members += 1
+            tally.members += 1
             if name_key != key:
                 if key is not None:
                     yield archive.sample(key)
@@ -118,7 +117,6 @@ def raw_samples(
             archive.add(name, field, content, offset)
         if key is not None:
             yield archive.sample(key)
-        tally.members += members
         tally.samples += len(seen)
         tally.shards += 1
 

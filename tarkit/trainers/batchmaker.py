@@ -303,7 +303,7 @@ class BatchMaker:
         try:
             return self._transform(value)
         except ImportError:
-            raise  # a missing library is no failure of the sample, and would fail all of them
+            raise  # a missing library is not a failure of the sample, and would fail all of them
         except Exception as error:
             reason = f"transform raised {printable(repr(error))}"
             raise TransformError(reason, url=sample["__url__"], key=sample["__key__"]) from error
